@@ -20,14 +20,14 @@ namespace triage::c {
 namespace {
 
 /// Reports on the call when it ends, also by an exception.
-class Report {
+class RunInfoReporter {
  public:
-  explicit Report(TriageRunInfo* to) : to_(to) {
+  explicit RunInfoReporter(TriageRunInfo* to) : to_(to) {
     if (to_) check_size(*to_, "options->info");
   }
-  Report(const Report&) = delete;
-  Report& operator=(const Report&) = delete;
-  ~Report() {
+  RunInfoReporter(const RunInfoReporter&) = delete;
+  RunInfoReporter& operator=(const RunInfoReporter&) = delete;
+  ~RunInfoReporter() {
     if (!to_ || !begun_) return;
     const RunInfo& info = context.info;
     TriageRunInfo told{};
@@ -186,7 +186,7 @@ class CApiCall {
   TriageRunOptions given_;
   TakenParams params_;
   std::vector<std::string> sample_ids_;
-  Report report_;
+  RunInfoReporter report_;
   c10::OptionalStreamGuard on_stream_;   // until all that reads the inputs is enqueued
   void* outer_stream_ = context.stream;  // of the call that a callback, which makes this one, belongs to
 };

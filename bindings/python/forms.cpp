@@ -53,7 +53,7 @@ struct OpenOutput {
 };
 
 /// What a program is told: for such inputs, such outputs.
-struct Promise {
+struct OpenForm {
   std::vector<OpenInput> inputs;
   std::vector<OpenOutput> outputs;
 };
@@ -267,7 +267,7 @@ bool is_as_promised(const OpenOutput& promised, const at::Tensor& output, const 
   return true;
 }
 
-std::string text_of(const Promise& promise) {
+std::string text_of(const OpenForm& promise) {
   std::vector<int64_t> numbers{0, static_cast<int64_t>(promise.inputs.size())};
   for (const OpenInput& input : promise.inputs) {
     numbers.push_back(static_cast<int64_t>(input.dtype));
@@ -300,7 +300,7 @@ std::string text_of(const Promise& promise) {
 std::string learn_form(const Policy& policy, at::TensorList inputs, const std::string& autocast) {
   const AsOutside plain;
   const AutocastScope scope(autocast);
-  Promise promise;
+  OpenForm promise;
   std::map<std::string, int> numbers;  // of open sizes, by their expressions
   for (const at::Tensor& input : inputs) {
     promise.inputs.push_back({input.scalar_type(), input.device(), {}});
@@ -333,9 +333,9 @@ class FormReader {
  public:
   explicit FormReader(const std::string& text) : next_(text.c_str()), end_(next_ + text.size()) {}
 
-  Promise read() {
+  OpenForm read() {
     const int64_t open = take();
-    Promise promise;
+    OpenForm promise;
     for (int64_t left = take(); left > 0; --left) {
       promise.inputs.push_back({static_cast<at::ScalarType>(take()), at::kCPU, {}});
       for (int64_t rank = take(); rank > 0; --rank) {
@@ -372,7 +372,7 @@ class FormReader {
 }  // namespace
 
 void check_form(const Policy& policy, const std::string& form, at::TensorList inputs, at::TensorList outputs) {
-  const Promise promise = FormReader(form).read();
+  const OpenForm promise = FormReader(form).read();
   const auto open = open_sizes(promise.inputs, inputs);
   const std::string advice =
       "its form depends on values or on params, or another version gives another one. Compile the program again "

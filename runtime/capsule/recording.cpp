@@ -38,7 +38,7 @@ Recording::Recording(const at::Generator& generator, bool later) : outer_(std::e
   set_generator(generator, later);
 }
 
-Recording::Recording(Whole& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
+Recording::Recording(CapsuleRequest& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
 
 Recording::~Recording() { current_ = outer_; }
 

@@ -37,13 +37,13 @@ class Recording {
   /// `generator`: where the call's random numbers on the CPU come from. `whole`: of a call that somebody asked for,
   /// which is told to `done` whether or not it fails.
   explicit Recording(const at::Generator& generator, bool later = false);
-  struct Whole {
+  struct CapsuleRequest {
     bool bad_rows = false;            // only samples with flags
     std::vector<std::string> masked;  // besides those of the process
     std::optional<Json> done = {};
     std::string file = {};  // where it will be
   };
-  explicit Recording(Whole& whole);
+  explicit Recording(CapsuleRequest& whole);
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -75,7 +75,7 @@ class Recording {
   /// and inputs were saved.
   bool leaves_out() const { return tensors_.leaves_out() || (script_.is_object() && script_.value("masked", false)); }
   /// Null where nobody asked for this call.
-  Whole* whole() const { return whole_; }
+  CapsuleRequest* whole() const { return whole_; }
   /// Where the call's random numbers on the CPU come from: copied now, or with `later` when the script is about to run,
   /// where nothing else draws in the call.
   void set_generator(at::Generator generator, bool later = false);
@@ -84,7 +84,7 @@ class Recording {
   inline static thread_local Recording* current_ =
       nullptr;  // front ends that run a script know nothing of the host's call
   Recording* outer_;
-  Whole* whole_ = nullptr;
+  CapsuleRequest* whole_ = nullptr;
   SavedTensors tensors_;
   Json script_, host_calls_ = Json::array();
   std::vector<NodeCall> node_calls_;

@@ -40,7 +40,7 @@ std::vector<Guards::SizeRange> apply_marks(at::ArrayRef<at::Tensor> inputs, at::
                                            Recorder& recorder) {
   std::vector<Guards::SizeRange> ranges;
   for (size_t i = 0; i < inputs.size(); ++i)
-    for (const Mark& mark : marks_of(inputs[i])) {
+    for (const DimensionMark& mark : marks_of(inputs[i])) {
       if (mark.dynamic)
         ranges.push_back({i, mark.dim, mark.min, mark.max});
       else
@@ -53,7 +53,7 @@ std::vector<Guards::SizeRange> apply_marks(at::ArrayRef<at::Tensor> inputs, at::
 void check_marks(at::ArrayRef<at::Tensor> inputs, const Recorder::CaptureResult& captured,
                  const std::vector<std::string>& names) {
   for (size_t i = 0; i < inputs.size(); ++i)
-    for (const Mark& mark : marks_of(inputs[i]))
+    for (const DimensionMark& mark : marks_of(inputs[i]))
       for (const auto& size : captured.sizes)
         if (mark.dynamic && size.input == i && size.dim == mark.dim)
           throw Error(

@@ -63,7 +63,7 @@ bool Guards::InputGuard::fits(const at::Tensor& tensor) const noexcept {
          impl->is_wrapped_number() == wrapped && !compat::lacks_memory(tensor);
 }
 
-bool Guards::Variable::holds(at::ArrayRef<at::Tensor> script_variables) const noexcept {
+bool Guards::GuardedVariable::holds(at::ArrayRef<at::Tensor> script_variables) const noexcept {
   if (!tensor.defined() && number >= script_variables.size()) return false;
   const at::Tensor& now = tensor.defined() ? tensor : script_variables[number];
   return kind.fits(now) && !now.key_set().has(c10::DispatchKey::NestedTensor) && now.sizes() == sizes;
@@ -96,7 +96,7 @@ void Guards::add_variables(const graph::Graph& graph, at::ArrayRef<at::Tensor> s
 }
 
 void Guards::add_host_tensor(const at::Tensor& tensor) {
-  const auto is_same = [&](const Variable& known) { return known.tensor.is_same(tensor); };
+  const auto is_same = [&](const GuardedVariable& known) { return known.tensor.is_same(tensor); };
   const bool has_sizes = tensor.defined() && !tensor.key_set().has(c10::DispatchKey::NestedTensor);
   if (!has_sizes || std::any_of(variables.begin(), variables.end(), is_same)) return;
   variables.push_back({tensor, 0, Guards::InputGuard::of(tensor), tensor.sizes().vec()});
@@ -130,7 +130,7 @@ bool Guards::hold(at::ArrayRef<at::Tensor> tensors, at::ArrayRef<at::Tensor> scr
     const int64_t size = tensors[range.input].unsafeGetTensorImpl()->size(range.dim);
     if (size < range.min || size > range.max) return false;
   }
-  for (const Variable& variable : variables)
+  for (const GuardedVariable& variable : variables)
     if (!variable.holds(script_variables)) return false;
   return true;
 }
@@ -140,7 +140,7 @@ size_t Guards::heap_bytes() const {
   size_t bytes = heap_bytes(inputs) + heap_bytes(sizes) + heap_bytes(same_sizes) + heap_bytes(conditions) +
                  heap_bytes(params) + heap_bytes(ranges) + heap_bytes(variables) + heap_bytes(size_lines) +
                  heap_bytes(same_size_lines) + heap_bytes(condition_lines) + heap_bytes(kind_lines);
-  for (const Variable& variable : variables) bytes += heap_bytes(variable.sizes);
+  for (const GuardedVariable& variable : variables) bytes += heap_bytes(variable.sizes);
   return bytes;
 }
 
@@ -214,7 +214,7 @@ std::string Guards::failure(at::ArrayRef<at::Tensor> tensors, const std::vector<
         << " is outside of its marked range, " << range.min << " to " << range.max;
     return out.str();
   }
-  for (const Variable& variable : variables)
+  for (const GuardedVariable& variable : variables)
     if (!variable.holds(script_variables))
       return "a tensor from outside of the function changed its dtype, device, shape or requires_grad";
   if (config != &get_config()) return "the flags configuration changed";

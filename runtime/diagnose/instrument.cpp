@@ -23,7 +23,7 @@ struct Look {
 };
 
 /// One call: its flags, made of what the looks find.
-class FlagObserver final : public diagnose::Observer {
+class FlagObserver final : public diagnose::GraphObserver {
  public:
   FlagObserver(int64_t samples, const std::vector<Look>& looks, const std::optional<ErrorConfig>& config,
                const std::optional<ValueCollector>& collector)

@@ -22,21 +22,23 @@ using diagnose::Origins;
 using diagnose::Rerun;
 using diagnose::Trail;
 
-struct Seen {
+struct ObservedTensor {
   at::Tensor tensor;
   BadRows bad;
   bool varies = false;  // depends on the inputs
 };
 
-/// Reruns of one operation. `run_on` runs it on what it is given for each operand (a Seen), and says what is bad then.
+/// Reruns of one operation. `run_on` runs it on what it is given for each operand (an ObservedTensor), and says what is
+/// bad then.
 template <class RunOn>
 Rerun reruns_by(const Trail& trail, const RunOn& run_on) {
   Rerun rerun;
   rerun.clean = [&trail, run_on](BadKind kind) {
-    return run_on([&](const Seen& seen) { return trail.cleaned(seen.tensor, seen.varies, kind); });
+    return run_on([&](const ObservedTensor& seen) { return trail.cleaned(seen.tensor, seen.varies, kind); });
   };
   rerun.without_inf_of = [&trail, run_on](const std::string& origin) {
-    return run_on([&](const Seen& seen) { return trail.without_inf_of(origin, seen.tensor, seen.bad, seen.varies); });
+    return run_on(
+        [&](const ObservedTensor& seen) { return trail.without_inf_of(origin, seen.tensor, seen.bad, seen.varies); });
   };
   return rerun;
 }
@@ -102,7 +104,7 @@ class GraphWalk {
   template <class Other>
   BadRows evaluate_on(const graph::Node& node, bool varies, const Other& other) const {
     const auto operand = [&](const graph::Value* value) {
-      const Seen& seen = values_.at(value);
+      const ObservedTensor& seen = values_.at(value);
       return value->is_flags ? seen.tensor : other(seen);
     };
     return bad_results(node, graph::evaluate(node, operand), varies);
@@ -114,7 +116,7 @@ class GraphWalk {
 
   void collect(const graph::Operand& operand, BadRows& read, bool& varies) const {
     if (const graph::Value* value = operand.value()) {
-      const Seen& seen = values_.at(value);
+      const ObservedTensor& seen = values_.at(value);
       read.add(seen.bad);
       varies |= seen.varies;
     } else if (const auto* items = operand.list()) {
@@ -127,7 +129,7 @@ class GraphWalk {
   }
 
   Trail& trail_;
-  std::unordered_map<const graph::Value*, Seen> values_;
+  std::unordered_map<const graph::Value*, ObservedTensor> values_;
 };
 
 int64_t samples_of(at::ArrayRef<at::Tensor> inputs) {
@@ -164,7 +166,7 @@ struct Watched {
 };
 
 /// Reports of operations carry an even point before, with all arguments, and an odd one after, with the results.
-class Watch final : public diagnose::Observer {
+class Watch final : public diagnose::GraphObserver {
  public:
   Watch(Trail& trail, const std::vector<Watched>& operations) : trail_(trail), operations_(operations) {}
 
@@ -191,13 +193,13 @@ class Watch final : public diagnose::Observer {
   void before(size_t index, at::ArrayRef<c10::IValue> arguments) {
     Read read;
     each_tensor(arguments, [&](const at::Tensor& tensor) {
-      const Seen seen = look_at(tensor);
+      const ObservedTensor seen = look_at(tensor);
       read.varies |= seen.varies;
       read.bad.add(seen.bad);
     });
     if (read.bad.is_bad() && operations_.at(index).run)  // copied now: the operation may write to its arguments
       read.arguments = mapped(arguments, [&](const at::Tensor& tensor) {
-        Seen seen = look_at(tensor);
+        ObservedTensor seen = look_at(tensor);
         seen.tensor = tensor.clone();
         return read.copies.insert_or_assign(seen.tensor.unsafeGetTensorImpl(), seen).first->second.tensor;
       });
@@ -223,8 +225,8 @@ class Watch final : public diagnose::Observer {
 
   bool varies(const at::Tensor& tensor) const { return fixed_.count(tensor.unsafeGetTensorImpl()) == 0; }
 
-  Seen look_at(const at::Tensor& tensor) const {
-    Seen seen{tensor, {}, varies(tensor)};
+  ObservedTensor look_at(const at::Tensor& tensor) const {
+    ObservedTensor seen{tensor, {}, varies(tensor)};
     seen.bad = trail_.bad_rows(tensor, seen.varies);
     const auto origin = origins_.find(tensor.unsafeGetTensorImpl());
     if (seen.bad.has(diagnose::is_inf) && origin != origins_.end()) seen.bad.inf_from = origin->second.second;
@@ -242,7 +244,7 @@ class Watch final : public diagnose::Observer {
     BadRows bad;
     bool varies = false;
     torch::jit::Stack arguments;  // copies, for more runs; empty where nothing bad was read
-    std::unordered_map<const c10::TensorImpl*, Seen> copies;
+    std::unordered_map<const c10::TensorImpl*, ObservedTensor> copies;
   };
 
   /// The arguments, with what `other` makes of each tensor.

@@ -24,7 +24,7 @@ void observe(Stack& stack) {
   const auto count = static_cast<size_t>(torch::jit::pop(stack).toInt());
   const at::ArrayRef<c10::IValue> arguments(stack.data() + (stack.size() - count), count);
   auto holder = arguments[0].toCapsule();
-  auto* observer = dynamic_cast<Observer*>(holder.get());
+  auto* observer = dynamic_cast<GraphObserver*>(holder.get());
   TORCH_CHECK(observer, "scripts cannot call triage::observe");
   observer->observe(arguments[1].toInt(), arguments.slice(2));
   torch::jit::drop(stack, count);
@@ -203,7 +203,7 @@ ScriptFunction::ScriptFunction(const torch::jit::Module& module, const std::stri
           std::make_shared<GraphFunction>(c10::QualifiedName("triage.observed"), std::move(graph.graph), nullptr)) {}
 
 c10::IValue ScriptFunction::operator()(std::vector<c10::IValue> inputs, const Kwargs& kwargs,
-                                       c10::intrusive_ptr<Observer> observer) const {
+                                       c10::intrusive_ptr<GraphObserver> observer) const {
   Stack stack = std::move(inputs);
   stack.insert(stack.begin(), module_._ivalue());
   module_.get_method(method_).function().getSchema().checkAndNormalizeInputs(stack, kwargs);

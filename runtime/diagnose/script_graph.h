@@ -14,7 +14,7 @@
 namespace triage::diagnose {
 
 /// What observers in a graph report to. One for each call: it travels through the graph as an input of its own.
-struct Observer : torch::CustomClassHolder {
+struct GraphObserver : torch::CustomClassHolder {
   /// `point` as it was given to `insert_observer`; from the thread that runs that part of the graph.
   virtual void observe(int64_t point, at::ArrayRef<c10::IValue> values) = 0;
 };
@@ -58,7 +58,7 @@ class ScriptFunction {
   using Kwargs = std::unordered_map<std::string, c10::IValue>;
   ScriptFunction(const torch::jit::Module& module, const std::string& method, ScriptGraph graph);
   c10::IValue operator()(std::vector<c10::IValue> inputs, const Kwargs& kwargs,
-                         c10::intrusive_ptr<Observer> observer) const;
+                         c10::intrusive_ptr<GraphObserver> observer) const;
 
  private:
   torch::jit::Module module_;

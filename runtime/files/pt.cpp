@@ -29,7 +29,7 @@ constexpr size_t most_dimensions = 64;
 constexpr size_t longest_note = size_t{1} << 20;
 constexpr const char* note_record = "triage.json";  // beside data.pkl
 
-struct Storage {
+struct PtStorage {
   c10::Storage storage;
   at::ScalarType dtype;
   size_t elements;
@@ -199,7 +199,7 @@ class PtReader {
   /// `metadata`)
   at::Tensor strided(const std::vector<PickleRef>& arguments, std::optional<at::ScalarType> dtype, size_t metadata) {
     if (arguments.size() < 4) throw Malformed("a tensor in it is made from too few arguments");
-    const Storage& from = storage(arguments[0], dtype);
+    const PtStorage& from = storage(arguments[0], dtype);
     int64_t offset = integer(arguments[1]);
     std::vector<int64_t> sizes = integers(arguments[2]);
     std::vector<int64_t> strides = integers(arguments[3]);
@@ -214,7 +214,7 @@ class PtReader {
   }
 
   /// Conjugated or negated, the values are other ones, in memory of their own.
-  void set_bits(at::Tensor& tensor, const PickleObject& metadata, const Storage& from) {
+  void set_bits(at::Tensor& tensor, const PickleObject& metadata, const PtStorage& from) {
     constexpr size_t most_bits = 16, most_copies = 8;
     if (metadata.pairs.size() > most_bits) throw Malformed("a tensor in it has attributes that no tensor has");
     for (size_t i = 0; i + 1 < metadata.pairs.size(); i += 2) {
@@ -232,7 +232,7 @@ class PtReader {
   }
 
   /// The pickle says which elements the tensor covers, the archive how many bytes there are: the two need not agree.
-  static void check_bounds(const Storage& from, int64_t offset, const std::vector<int64_t>& sizes,
+  static void check_bounds(const PtStorage& from, int64_t offset, const std::vector<int64_t>& sizes,
                            const std::vector<int64_t>& strides) {
     if (sizes.size() != strides.size()) throw Malformed("a tensor in it has strides that do not match its shape");
     uint64_t bytes = checked_bytes(sizes, 1);
@@ -252,7 +252,7 @@ class PtReader {
   }
 
   /// ("storage", class, key, device, number of elements). `dtype`: of a storage of bytes, which has none itself.
-  const Storage& storage(PickleRef ref, std::optional<at::ScalarType> dtype) {
+  const PtStorage& storage(PickleRef ref, std::optional<at::ScalarType> dtype) {
     const PickleObject& object = pickle_.at(ref);
     if (object.kind != Kind::persistent) throw NotRead("it holds a tensor without memory of its own");
     const std::vector<PickleRef>& id = items(object.items[0], "id of a storage");
@@ -274,7 +274,7 @@ class PtReader {
     return found->second;
   }
 
-  Storage read_storage(const std::string& key, at::ScalarType dtype) {
+  PtStorage read_storage(const std::string& key, at::ScalarType dtype) {
     std::string name = "data/" + key;
     const ZipArchive::Member* record = archive_.find(name);
     if (!record) throw Malformed(fmt::format("the record \"{}\" that a tensor needs is missing", name));
@@ -336,9 +336,9 @@ class PtReader {
   const ZipArchive& archive_;
   const Pickle& pickle_;
   const std::string& key_;
-  std::unordered_map<std::string, Storage> storages_;
+  std::unordered_map<std::string, PtStorage> storages_;
   std::unordered_map<PickleRef, at::Tensor> tensors_;
-  std::unordered_map<const Storage*, size_t> copied_;  // elements of a storage that stand in memory of their own
+  std::unordered_map<const PtStorage*, size_t> copied_;  // elements of a storage that stand in memory of their own
   size_t values_ = 0, text_ = 0, unread_ = 0;
 };
 

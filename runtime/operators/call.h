@@ -114,9 +114,9 @@ class Name {
 };
 
 /// Where a schema has the arguments of these names.
-class Positions {
+class ArgumentPositions {
  public:
-  explicit Positions(const c10::FunctionSchema& schema);
+  explicit ArgumentPositions(const c10::FunctionSchema& schema);
   int of(Name name) const { return positions_[name.number()]; }  // -1: it has none
 
  private:
@@ -127,7 +127,7 @@ class Positions {
 /// for it.
 struct OperatorCall {
   const c10::FunctionSchema& schema;
-  const Positions& positions;
+  const ArgumentPositions& positions;
   c10::ArrayRef<c10::IValue> arguments;
 
   const c10::IValue& value(Name name) const;

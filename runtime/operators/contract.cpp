@@ -17,7 +17,7 @@
 
 namespace triage::operators {
 
-Positions::Positions(const c10::FunctionSchema& schema) {
+ArgumentPositions::ArgumentPositions(const c10::FunctionSchema& schema) {
   positions_.fill(-1);
   const auto& declared = schema.arguments();
   for (size_t name = 0; name < positions_.size(); ++name)
@@ -97,8 +97,8 @@ OperatorCall call_of(const Contract& contract, const c10::FunctionSchema& schema
 }  // namespace
 
 const Contract* find_contract(std::string_view qualified, std::string_view overload) {
-  const auto found = Table::get().contracts.find(Table::FullName(qualified, overload));
-  return found == Table::get().contracts.end() ? nullptr : &found->second;
+  const auto found = OperatorTable::get().contracts.find(OperatorTable::FullName(qualified, overload));
+  return found == OperatorTable::get().contracts.end() ? nullptr : &found->second;
 }
 
 std::optional<std::string> violation(const Contract& contract, const c10::FunctionSchema& schema,
@@ -131,7 +131,7 @@ int64_t time_bound(const Contract& contract, const c10::FunctionSchema& schema, 
 
 AskedAgain asked_again(const Contract& contract, const c10::FunctionSchema& schema) {
   const Cost& cost = contract.row->cost;
-  const bool of_sizes = std::any_of(contract.rules.begin(), contract.rules.end(), [](const Rule& rule) {
+  const bool of_sizes = std::any_of(contract.rules.begin(), contract.rules.end(), [](const ArgumentRule& rule) {
     return rule.contiguous || rule.unexpanded || rule.filled || rule.apart;
   });
   if (contract.row->relation || of_sizes) return AskedAgain::always;
@@ -156,7 +156,7 @@ bool may_be_large(c10::ArrayRef<c10::IValue> arguments, int64_t bytes_a_call) no
   return most > small || (bytes_a_call > 0 && most * most_bytes_an_element > static_cast<double>(bytes_a_call));
 }
 
-const std::vector<std::pair<std::string, std::string>>& all_contracts() { return Table::get().names; }
+const std::vector<std::pair<std::string, std::string>>& all_contracts() { return OperatorTable::get().names; }
 
 at::ScalarType dtype_of_division(const c10::FunctionSchema& schema, const c10::IValue& self, const c10::IValue& other) {
   at::native::ResultTypeState state;

@@ -15,7 +15,7 @@
 namespace triage::operators {
 namespace {
 
-using Kind = Rule::Kind;
+using Kind = ArgumentRule::Kind;
 
 constexpr int64_t kMostElements = int64_t{1} << 40;  // of a tensor, expanded or not
 constexpr int64_t kMostRank = 16;
@@ -129,7 +129,7 @@ class RuleReader {
   RuleReader(const c10::FunctionSchema& schema, std::vector<std::string>& faults)
       : schema_(schema), faults_(faults), reference_(reference_of(schema)) {}
 
-  std::vector<Rule> read(std::string_view text) {
+  std::vector<ArgumentRule> read(std::string_view text) {
     for (const c10::Argument& argument : schema_.arguments()) rules_.push_back(by_type(argument));
     said_.resize(rules_.size());
     for (const std::string_view part : split(text, ';')) {
@@ -160,8 +160,8 @@ class RuleReader {
     return kind == Kind::integer || kind == Kind::text;
   }
 
-  Rule by_type(const c10::Argument& argument) const {
-    Rule rule;
+  ArgumentRule by_type(const c10::Argument& argument) const {
+    ArgumentRule rule;
     c10::TypePtr type = argument.real_type();
     if (auto optional = type->cast<c10::OptionalType>()) {
       rule.optional = true;
@@ -182,7 +182,7 @@ class RuleReader {
     return rule;
   }
 
-  void set_kind(Rule& rule, const c10::Type& type, const std::string& name) const {
+  void set_kind(ArgumentRule& rule, const c10::Type& type, const std::string& name) const {
     switch (type.kind()) {
       case c10::TypeKind::TensorType:
         rule.kind = Kind::tensor;
@@ -229,11 +229,11 @@ class RuleReader {
   }
 
   void apply(size_t i, std::string_view word) {
-    Rule& rule = rules_[i];
+    ArgumentRule& rule = rules_[i];
     said_[i] = true;
     const bool of_tensors = rule.kind == Kind::tensor || rule.kind == Kind::dtype;
     // Rows are shared by overloads of which one takes a tensor where the other takes a number.
-    Rule other;
+    ArgumentRule other;
     other.kind = of_tensors ? Kind::number : Kind::tensor;
     const bool fits = of_tensors ? apply_to_tensor(rule, word) : apply_to_number(rule, word);
     const bool of_another = (of_tensors || rule.kind == Kind::number) &&
@@ -241,7 +241,7 @@ class RuleReader {
     if (!fits && !of_another) fault(i, fmt::format("no rule \"{}\"", word));
   }
 
-  bool apply_to_tensor(Rule& rule, std::string_view word) const {
+  bool apply_to_tensor(ArgumentRule& rule, std::string_view word) const {
     for (const DtypeWord& known : kDtypeWords)
       if (word == known.word) {
         rule.dtypes = known.dtypes;
@@ -268,7 +268,7 @@ class RuleReader {
     return false;
   }
 
-  bool apply_to_number(Rule& rule, std::string_view word) const {
+  bool apply_to_number(ArgumentRule& rule, std::string_view word) const {
     if (word.substr(0, 4) == "len:") return read_range(word.substr(4), rule.least_length, rule.most_length);
     if (word == "absent") {
       rule.kind = Kind::absent;
@@ -316,7 +316,7 @@ class RuleReader {
   const c10::FunctionSchema& schema_;
   std::vector<std::string>& faults_;
   int reference_;
-  std::vector<Rule> rules_;
+  std::vector<ArgumentRule> rules_;
   std::vector<bool> said_;
 };
 
@@ -339,7 +339,7 @@ bool may_overlap_itself(const at::Tensor& tensor) {
 /// Checks the arguments of one call. Texts are made only where something is wrong.
 class RuleCheck {
  public:
-  RuleCheck(const std::vector<Rule>& rules, const OperatorCall& call, const std::vector<bool>* known)
+  RuleCheck(const std::vector<ArgumentRule>& rules, const OperatorCall& call, const std::vector<bool>* known)
       : rules_(rules), call_(call), known_(known) {}
 
   std::optional<std::string> run() const {
@@ -357,7 +357,7 @@ class RuleCheck {
 
   std::string start(size_t i) const { return fmt::format("argument '{}'", call_.schema.arguments()[i].name()); }
 
-  Wrong check(size_t i, const Rule& rule, const c10::IValue& value) const {
+  Wrong check(size_t i, const ArgumentRule& rule, const c10::IValue& value) const {
     if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) {
       if (rule.optional || rule.kind == Kind::absent) return std::nullopt;
       return start(i) + " is missing";
@@ -368,7 +368,7 @@ class RuleCheck {
     return check_list(i, rule, value);
   }
 
-  Wrong check_list(size_t i, const Rule& rule, const c10::IValue& value) const {
+  Wrong check_list(size_t i, const ArgumentRule& rule, const c10::IValue& value) const {
     const auto length = static_cast<int64_t>(value.isIntList() ? value.toIntList().size() : value.toListRef().size());
     if (length < rule.least_length || length > rule.most_length)
       return fmt::format("{} has {} elements; expected {} to {}", start(i), length, rule.least_length,
@@ -388,7 +388,7 @@ class RuleCheck {
     return std::nullopt;
   }
 
-  Wrong check_integers(size_t i, const Rule& rule, c10::ArrayRef<int64_t> list) const {
+  Wrong check_integers(size_t i, const ArgumentRule& rule, c10::ArrayRef<int64_t> list) const {
     double product = 1;
     uint64_t seen = 0;
     int64_t rank = -1;
@@ -413,7 +413,7 @@ class RuleCheck {
   }
 
   /// Of the tensor whose dimensions are meant; -1 where it is not known yet.
-  int64_t rank_of(const Rule& rule) const {
+  int64_t rank_of(const ArgumentRule& rule) const {
     if (!is_known(rule.reference)) return -1;
     const c10::IValue& value = call_.arguments[static_cast<size_t>(rule.reference)];
     if (value.isTensor()) return value.toTensor().dim() + rule.beyond;
@@ -423,7 +423,7 @@ class RuleCheck {
     return -1;
   }
 
-  Wrong check_integer(size_t i, const Rule& rule, int64_t value) const {
+  Wrong check_integer(size_t i, const ArgumentRule& rule, int64_t value) const {
     int64_t low = rule.low, high = rule.high;
     if (rule.kind == Kind::dimension) {
       const int64_t rank = rank_of(rule);
@@ -434,7 +434,7 @@ class RuleCheck {
     return fmt::format("{} is {}; expected {} to {}", start(i), value, low, high);
   }
 
-  Wrong check_one(size_t i, const Rule& rule, const c10::IValue& value) const {
+  Wrong check_one(size_t i, const ArgumentRule& rule, const c10::IValue& value) const {
     switch (rule.kind) {
       case Kind::integer:
       case Kind::dimension:
@@ -482,7 +482,7 @@ class RuleCheck {
            device.type() == c10::DeviceType::XPU || device.type() == c10::DeviceType::MPS;
   }
 
-  Wrong check_number(size_t i, const Rule& rule, const c10::IValue& value) const {
+  Wrong check_number(size_t i, const ArgumentRule& rule, const c10::IValue& value) const {
     if (value.isComplexDouble() || (value.isTensor() && value.toTensor().is_complex()))
       return start(i) + " is a complex number; expected a real one";
     if (!value.isInt() && !value.isDouble() && !value.isBool() && !value.isTensor())
@@ -494,7 +494,7 @@ class RuleCheck {
     return fmt::format("{} is {}; expected {} to {}", start(i), number, rule.low_number, rule.high_number);
   }
 
-  Wrong check_tensor(size_t i, const Rule& rule, const at::Tensor& tensor) const {
+  Wrong check_tensor(size_t i, const ArgumentRule& rule, const at::Tensor& tensor) const {
     const bool plain = tensor.layout() == at::kStrided && fits_device(tensor.device());
     if (!plain)
       return fmt::format("{} is on {}, of layout {}; expected a dense tensor with data", start(i),
@@ -515,7 +515,7 @@ class RuleCheck {
     return rule.written ? check_written(i, rule, tensor) : std::nullopt;
   }
 
-  Wrong check_like(size_t i, const Rule& rule, const at::Tensor& tensor) const {
+  Wrong check_like(size_t i, const ArgumentRule& rule, const at::Tensor& tensor) const {
     const c10::IValue& value = call_.arguments[static_cast<size_t>(rule.reference)];
     if (!is_known(rule.reference) || !value.isTensor() || !value.toTensor().defined()) return std::nullopt;
     const at::Tensor& other = value.toTensor();
@@ -541,7 +541,7 @@ class RuleCheck {
     return op && compat::autocast_casts(*op, device);
   }
 
-  Wrong check_written(size_t i, const Rule& rule, const at::Tensor& tensor) const {
+  Wrong check_written(size_t i, const ArgumentRule& rule, const at::Tensor& tensor) const {
     if (may_overlap_itself(tensor))
       return start(i) + " holds elements that share their memory (it is expanded, or a window); call x:clone()";
     if (!rule.apart) return std::nullopt;
@@ -555,19 +555,19 @@ class RuleCheck {
     return start(i) + " shares its memory with another argument; pass a copy (x:clone())";
   }
 
-  const std::vector<Rule>& rules_;
+  const std::vector<ArgumentRule>& rules_;
   const OperatorCall& call_;
   const std::vector<bool>* known_;
 };
 
 }  // namespace
 
-std::vector<Rule> read_rules(const c10::FunctionSchema& schema, std::string_view text,
-                             std::vector<std::string>& faults) {
+std::vector<ArgumentRule> read_rules(const c10::FunctionSchema& schema, std::string_view text,
+                                     std::vector<std::string>& faults) {
   return RuleReader(schema, faults).read(text);
 }
 
-std::optional<std::string> broken_rule(const std::vector<Rule>& rules, const OperatorCall& call,
+std::optional<std::string> broken_rule(const std::vector<ArgumentRule>& rules, const OperatorCall& call,
                                        const std::vector<bool>* known) {
   return RuleCheck(rules, call, known).run();
 }

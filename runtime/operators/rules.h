@@ -25,7 +25,7 @@
 /// nothing is said is a fault of the table.
 namespace triage::operators {
 
-struct Rule {
+struct ArgumentRule {
   enum class Kind : uint8_t {
     free,  // booleans
     tensor,
@@ -58,11 +58,11 @@ struct Rule {
 };
 
 /// The rules of a schema's arguments. Appends to `faults` what the text does not say, or says of no argument.
-std::vector<Rule> read_rules(const c10::FunctionSchema& schema, std::string_view text,
-                             std::vector<std::string>& faults);
+std::vector<ArgumentRule> read_rules(const c10::FunctionSchema& schema, std::string_view text,
+                                     std::vector<std::string>& faults);
 
 /// "argument 'dim' is 5; expected -2 to 1". `known`: null, or which arguments are.
-std::optional<std::string> broken_rule(const std::vector<Rule>& rules, const OperatorCall& call,
+std::optional<std::string> broken_rule(const std::vector<ArgumentRule>& rules, const OperatorCall& call,
                                        const std::vector<bool>* known);
 
 }  // namespace triage::operators

@@ -21,7 +21,7 @@ using messages::label;
 using messages::Metric;
 
 /// Of one policy, or of several with the same name and path, which no label tells apart.
-struct Measured {
+struct PolicyMetrics {
   PolicyStatistics statistics;
   CacheStatistics cache;
   std::map<std::pair<int, std::string>, CallStatistics> versions;
@@ -29,13 +29,13 @@ struct Measured {
   std::map<std::pair<int, std::string>, CandidateReport> candidates;  // that run
   std::optional<policy::StateCounts> state;                           // of policies that have had some
 };
-using Policies = std::map<std::pair<std::string, std::string>, Measured>;
+using Policies = std::map<std::pair<std::string, std::string>, PolicyMetrics>;
 
 Policies measure(const Runtime& runtime) {
   Policies policies;
   for (const Policy& policy : runtime.policies()) {
     const VersionInfo live = policy.version();
-    Measured& measured = policies[{policy.name(), live.path}];
+    PolicyMetrics& measured = policies[{policy.name(), live.path}];
     const PolicyStatistics statistics = policy.statistics();
     measured.statistics.total += statistics.total;
     measured.statistics.reloads += statistics.reloads;
@@ -59,7 +59,7 @@ Policies measure(const Runtime& runtime) {
   return policies;
 }
 
-using PerPolicy = void (*)(Metric& metric, const std::string& labels, const Measured& measured);
+using PerPolicy = void (*)(Metric& metric, const std::string& labels, const PolicyMetrics& measured);
 struct Described {
   const char *name, *type, *help;
   PerPolicy add;
@@ -83,17 +83,17 @@ void add_answers(Metric& metric, const std::string& labels, const CallStatistics
 }
 
 template <uint64_t CallStatistics::*count>
-void add_count(Metric& metric, const std::string& labels, const Measured& measured) {
+void add_count(Metric& metric, const std::string& labels, const PolicyMetrics& measured) {
   metric.add(labels, measured.statistics.total.*count);
 }
 
-void add_failures(Metric& metric, const std::string& labels, const Measured& measured) {
+void add_failures(Metric& metric, const std::string& labels, const PolicyMetrics& measured) {
   for (size_t kind = 0; kind < failure_kind_count; ++kind)
     metric.add(labels + ',' + label("kind", to_string(static_cast<FailureKind>(kind))),
                measured.statistics.total.failures[kind]);
 }
 
-void add_latency(Metric& metric, const std::string& labels, const Measured& measured) {
+void add_latency(Metric& metric, const std::string& labels, const PolicyMetrics& measured) {
   const CallStatistics& calls = measured.statistics.total;
   uint64_t up_to = 0;
   for (size_t bucket = 0; bucket < latency_bucket_count; ++bucket) {
@@ -107,7 +107,7 @@ void add_latency(Metric& metric, const std::string& labels, const Measured& meas
   metric.add(labels, up_to, "_count");
 }
 
-void add_errors(Metric& metric, const std::string& labels, const Measured& measured) {
+void add_errors(Metric& metric, const std::string& labels, const PolicyMetrics& measured) {
   for (const FlagCount& count : measured.statistics.total.flags)
     metric.add(labels + ',' + label("location", ErrorLocation::name(count.location)) + ',' +
                    label("code", count.code_name) + ',' + label("severity", severity_name(count.severity)),
@@ -119,23 +119,23 @@ std::string version_labels(const std::string& labels, const std::pair<int, std::
 }
 
 template <uint64_t CallStatistics::*count>
-void add_version_count(Metric& metric, const std::string& labels, const Measured& of) {
+void add_version_count(Metric& metric, const std::string& labels, const PolicyMetrics& of) {
   for (const auto& [version, calls] : of.versions) metric.add(version_labels(labels, version), calls.*count);
 }
 
-void add_violations(Metric& metric, const std::string& labels, const Measured& of) {
+void add_violations(Metric& metric, const std::string& labels, const PolicyMetrics& of) {
   for (const auto& [version, calls] : of.versions)
     for (const ViolationCount& count : calls.violations)
       metric.add(version_labels(labels, version) + ',' + label("output", count.output), count.samples);
 }
 
 template <class Add>
-void for_candidates(const std::string& labels, const Measured& of, const Add& add) {
+void for_candidates(const std::string& labels, const PolicyMetrics& of, const Add& add) {
   for (const auto& [version, report] : of.candidates)
     add(version_labels(labels, version) + ',' + label("kind", to_string(report.kind)), report);
 }
 
-void add_shadow_calls(Metric& metric, const std::string& labels, const Measured& of) {
+void add_shadow_calls(Metric& metric, const std::string& labels, const PolicyMetrics& of) {
   for_candidates(labels, of, [&](const std::string& all, const CandidateReport& report) {
     if (report.kind != CandidateKind::shadow) return;
     const ShadowReport& shadow = report.shadow;
@@ -147,7 +147,7 @@ void add_shadow_calls(Metric& metric, const std::string& labels, const Measured&
   });
 }
 
-void add_shadow_samples(Metric& metric, const std::string& labels, const Measured& of) {
+void add_shadow_samples(Metric& metric, const std::string& labels, const PolicyMetrics& of) {
   for_candidates(labels, of, [&](const std::string& all, const CandidateReport& report) {
     if (report.kind != CandidateKind::shadow) return;
     const ShadowReport& shadow = report.shadow;
@@ -159,7 +159,7 @@ void add_shadow_samples(Metric& metric, const std::string& labels, const Measure
 
 const Described described[] = {
     {"calls_total", "counter", "Calls, by what answered them and how.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        add_answers(metric, labels, of.statistics.total, /*also_none=*/true);
      }},
     {"failures_total", "counter", "Calls that the live version failed, or that did not fit its signature.",
@@ -181,17 +181,17 @@ const Described described[] = {
     {"graph_breaks_total", "counter", "Graph breaks that captured and followed calls met.",
      add_count<&CallStatistics::graph_breaks>},
     {"reloads_total", "counter", "Sources that went live, were refused, or went live and were reverted.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        metric.add(labels + ',' + label("result", "live"), of.statistics.reloads);
        metric.add(labels + ',' + label("result", "refused"), of.statistics.refused);
        metric.add(labels + ',' + label("result", "reverted"), of.statistics.reverted);
      }},
     {"version_live", "gauge", "1 for the live version, 0 for others that are kept.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        for (const auto& [version, live] : of.live) metric.add(version_labels(labels, version), live ? 1 : 0);
      }},
     {"version_calls_total", "counter", "Calls of each version that is kept.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        for (const auto& [version, calls] : of.versions)
          add_answers(metric, version_labels(labels, version), calls, /*also_none=*/false);
      }},
@@ -203,11 +203,11 @@ const Described described[] = {
      "Flagged samples for which an output differs from its input, of each version that is kept.",
      add_version_count<&CallStatistics::repaired>},
     {"candidate", "gauge", "1 while a candidate runs beside the live version.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        for_candidates(labels, of, [&](const std::string& all, const CandidateReport&) { metric.add(all, 1); });
      }},
     {"candidates_total", "counter", "Candidates that were started, promoted, and taken back by a rule.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        metric.add(labels + ',' + label("event", "started"), of.statistics.candidates);
        metric.add(labels + ',' + label("event", "promoted"), of.statistics.promoted);
        metric.add(labels + ',' + label("event", "reverted"), of.statistics.candidates_reverted);
@@ -217,26 +217,26 @@ const Described described[] = {
     {"shadow_samples", "gauge", "Samples that only one version flagged, or that both repaired differently.",
      add_shadow_samples},
     {"state_keys", "gauge", "Keys for which state is kept.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        if (of.state) metric.add(labels, of.state->keys);
      }},
     {"state_bytes", "gauge", "Memory of the tensors of this state.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        if (of.state) metric.add(labels, of.state->bytes);
      }},
     {"state_dropped_keys_total", "counter", "Keys whose state went because there were too many.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        if (of.state) metric.add(labels, of.state->dropped);
      }},
     {"graphs", "gauge", "Captured graphs of the live version.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        metric.add(labels + ',' + label("kind", "whole"), of.cache.graphs);
        metric.add(labels + ',' + label("kind", "segment"), of.cache.segments);
      }},
     {"graph_bytes", "gauge", "Memory of these graphs, without compiled code.",
-     [](Metric& metric, const std::string& labels, const Measured& of) { metric.add(labels, of.cache.bytes); }},
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) { metric.add(labels, of.cache.bytes); }},
     {"loops", "gauge", "Fused loops of these graphs, by what runs them.",
-     [](Metric& metric, const std::string& labels, const Measured& of) {
+     [](Metric& metric, const std::string& labels, const PolicyMetrics& of) {
        metric.add(labels + ',' + label("tier", "kernel"), of.cache.loops.kernels);
        metric.add(labels + ',' + label("tier", "tape"), of.cache.loops.tapes);
        metric.add(labels + ',' + label("tier", "unfused"), of.cache.loops.unfused);

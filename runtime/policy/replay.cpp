@@ -79,7 +79,7 @@ void define_host_functions(RuntimeCore& runtime, const Json& calls, const Restor
 }
 
 /// A call of a function or module that is a node of graphs, as it was recorded.
-struct NodeCall {
+struct RecordedNodeCall {
   bool masked;
   std::vector<at::Tensor> arguments, results;
 };
@@ -90,9 +90,9 @@ bool same_forms(const given::Forms& a, const given::Forms& b) {
   });
 }
 
-const NodeCall& call_like(const std::string& name, const std::vector<NodeCall>& calls, const given::Forms& forms,
-                          const std::vector<at::Tensor>* values) {
-  for (const NodeCall& call : calls) {
+const RecordedNodeCall& call_like(const std::string& name, const std::vector<RecordedNodeCall>& calls,
+                                  const given::Forms& forms, const std::vector<at::Tensor>* values) {
+  for (const RecordedNodeCall& call : calls) {
     if (!same_forms(given::forms_of(call.arguments), forms)) continue;
     if (!values || call.masked ||
         std::equal(values->begin(), values->end(), call.arguments.begin(), diagnose::same_bits))
@@ -104,13 +104,13 @@ const NodeCall& call_like(const std::string& name, const std::vector<NodeCall>& 
 
 /// They give what they gave for the same arguments, however often and in which order they are called.
 void define_node_calls(RuntimeCore& runtime, const Json& facts, const RestoredTensors& tensors) {
-  std::map<std::pair<std::string, bool>, std::vector<NodeCall>> calls;
+  std::map<std::pair<std::string, bool>, std::vector<RecordedNodeCall>> calls;
   for (const Json& call : facts)
     calls[{text(member(call, "name"), "name"), member(call, "module").get<bool>()}].push_back(
         {member(call, "masked").get<bool>(), numbered(member(call, "arguments"), tensors),
          numbered(member(call, "results"), tensors)});
   for (const auto& [callee, list] : calls) {
-    const auto shared = std::make_shared<const std::vector<NodeCall>>(list);
+    const auto shared = std::make_shared<const std::vector<RecordedNodeCall>>(list);
     const std::string name = callee.first;
     given::Callee node{name, [name, shared](const std::vector<at::Tensor>& arguments) {
                          return call_like(name, *shared, given::forms_of(arguments), &arguments).results;
@@ -333,7 +333,7 @@ void set_numbers(random::Sequence& sequence, const Json& facts, const RestoredTe
 
 void register_replay_of_functions(ReplayFunction replay) { replay_of_functions() = std::move(replay); }
 
-void save_recorded(const RecordOptions& options, const capsule::Recording::Whole& whole,
+void save_recorded(const RecordOptions& options, const capsule::Recording::CapsuleRequest& whole,
                    const capsule::SavedTensors& tensors) {
   if (!whole.done) throw Error(fmt::format("nothing was recorded for \"{}\"", options.file));
   if (tensors.bytes() > capsule::most_bytes)
@@ -391,7 +391,7 @@ std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> in
                                const RunOptions& run) {
   return messages::errors_only([&] {
     check_ending(options.file);
-    capsule::Recording::Whole whole{options.bad_rows, options.masked, {}, options.file};
+    capsule::Recording::CapsuleRequest whole{options.bad_rows, options.masked, {}, options.file};
     capsule::Recording recording(whole);
     try {
       std::vector<at::Tensor> outputs = policy.run(inputs, run);

@@ -46,7 +46,7 @@ at::Tensor make_tensor(Flavour flavour, const std::string& name) {
   return at::rand({2, 2});
 }
 
-std::vector<int64_t> make_integers(const Param& param) {
+std::vector<int64_t> make_integers(const OverloadParam& param) {
   bool is_dim = param.name == "dim" || param.name == "dims" || param.name == "axis";
   if (param.name == "size" || param.name == "shape") return {3, 4};
   if (param.name == "output_size") return std::vector<int64_t>(std::max(param.length, 1), 2);
@@ -64,7 +64,7 @@ int64_t make_integer(const std::string& name) {
 }
 
 /// A value for the parameter; nothing where none can be made up.
-std::optional<c10::IValue> make_value(const Param& param, Flavour flavour) {
+std::optional<c10::IValue> make_value(const OverloadParam& param, Flavour flavour) {
   bool tensor_like = param.kind == ParamKind::tensor || param.kind == ParamKind::tensors;
   if (param.has_default && !(tensor_like && param.name != "weight" && param.name != "bias")) return param.default_value;
   if (param.optional && param.kind != ParamKind::integers) return c10::IValue();
@@ -96,7 +96,7 @@ std::optional<c10::IValue> make_value(const Param& param, Flavour flavour) {
 
 std::optional<torch::jit::Stack> make_arguments(const Overload& overload, Flavour flavour) {
   torch::jit::Stack stack;
-  for (const Param& param : overload.params) {
+  for (const OverloadParam& param : overload.params) {
     auto value = make_value(param, flavour);
     if (!value) return std::nullopt;
     stack.push_back(std::move(*value));
@@ -126,7 +126,7 @@ bool calls_directly(const Overload& overload, torch::jit::Stack& stack) {
   return true;
 }
 
-void push_value(lua_State* L, const c10::IValue& value, const Param& param) {
+void push_value(lua_State* L, const c10::IValue& value, const OverloadParam& param) {
   if (value.isNone()) return push_none(L);
   if (param.kind == ParamKind::dtype) return push_dtype(L, value.toScalarType());
   push_ivalue(L, value);
@@ -152,7 +152,7 @@ std::string call_in_lua(lua_State* L, const Overload& overload, const torch::jit
       int count = 0;
       bool keywords = false;
       for (size_t i = 0; i < arguments.size(); ++i) {
-        const Param& param = overload.params[i];
+        const OverloadParam& param = overload.params[i];
         if (!param.keyword_only) {
           push_value(L, arguments[i], param);
           ++count;
@@ -163,7 +163,7 @@ std::string call_in_lua(lua_State* L, const Overload& overload, const torch::jit
       if (keywords) {
         lua_newtable(L);
         for (size_t i = 0; i < arguments.size(); ++i) {
-          const Param& param = overload.params[i];
+          const OverloadParam& param = overload.params[i];
           if (!param.keyword_only || arguments[i].isNone() || (param.has_default && !arguments[i].isTensor())) continue;
           push_value(L, arguments[i], param);
           lua_setfield(L, -2, param.name.c_str());

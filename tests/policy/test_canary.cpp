@@ -373,7 +373,7 @@ TEST_CASE("a slow canary is taken back") {
 
 TEST_CASE("rules: noise reverts nothing, a real difference does") {
   using triage::policy::broken_rule;
-  triage::policy::Measured measured;
+  triage::policy::CanaryMeasurements measured;
   CanaryOptions options;
   measured.live = {10000, 100000, 100, {}};
   measured.candidate = {1000, 10000, 20, {}};  // 2 times as many

@@ -10,7 +10,7 @@ namespace {
 /// "line:column name" of every rule.
 std::string rules_of(const std::string& source) {
   std::string text;
-  for (const Rule& rule : find_rules(source, "@policy.lua").rules)
+  for (const CoverageRule& rule : find_rules(source, "@policy.lua").rules)
     text += std::to_string(rule.line) + ":" + std::to_string(rule.column) + " " + rule.name + "\n";
   return text;
 }

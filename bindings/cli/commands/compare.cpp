@@ -40,8 +40,8 @@ std::vector<BackendComparison::Compared> compared_backends(const RunCommand& opt
 /// Where the policy's random numbers begin in both, the script and its graphs.
 constexpr uint64_t first_seed = 1;
 
-lua::Outcome outcome_of(const PreparedCall& call) {
-  lua::Outcome outcome;
+lua::RunOutcome outcome_of(const PreparedCall& call) {
+  lua::RunOutcome outcome;
   call.policy.reset_state();
   outcome.outputs = call.policy.run(call.inputs, call.options);
   outcome.flags = call.policy.flags_outputs();
@@ -61,17 +61,17 @@ std::string check_capture(const PreparedCall& call, const BackendComparison& com
   // A second call draws the numbers behind those of the first, and so tells how many these were.
   const auto outcomes = [&](size_t count) {
     call.policy.manual_seed(first_seed);
-    std::vector<lua::Outcome> found;
+    std::vector<lua::RunOutcome> found;
     for (size_t i = 0; i < count; ++i) found.push_back(outcome_of(call));
     return found;
   };
   const auto compared = [&](size_t count) {
-    std::vector<lua::Outcome> script;
+    std::vector<lua::RunOutcome> script;
     {
       const capture::ForceEager force_eager;
       script = outcomes(count);
     }
-    const std::vector<lua::Outcome> captured = outcomes(count);
+    const std::vector<lua::RunOutcome> captured = outcomes(count);
     std::string difference;
     for (size_t i = 0; i < count && difference.empty(); ++i)
       difference = lua::difference(script[i], captured[i], call.policy.signature().outputs);

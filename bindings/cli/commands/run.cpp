@@ -46,7 +46,7 @@ struct RunOutput {
 using StateTensors = decltype(KeyState::tensors);
 
 /// What a run was, for a person and for programs.
-struct Report {
+struct RunReport {
   std::string policy;
   std::string backend;
   std::vector<RunOutput> outputs;
@@ -65,7 +65,7 @@ struct Report {
 
 using Json = nlohmann::ordered_json;
 
-const RunOutput* flags_of(const Report& report) {
+const RunOutput* flags_of(const RunReport& report) {
   for (const RunOutput& output : report.outputs) {
     if (output.is_flags) return &output;
   }
@@ -152,7 +152,7 @@ Json flags_json(const at::Tensor& flags, const CodeNames& names) {
           {"repr", flags::repr(flags, {.codes = names})}};
 }
 
-void print_report(const Report& report, const PreparedCall& call) {
+void print_report(const RunReport& report, const PreparedCall& call) {
   const Signature signature = call.policy.signature();
   const std::vector<std::string>& names = signature.inputs;
   const size_t count = report.calls.size();
@@ -192,7 +192,7 @@ void print_report(const Report& report, const PreparedCall& call) {
   print_breaks(report.graph_breaks);
 }
 
-Json to_json(const Report& report, const PreparedCall& call) {
+Json to_json(const RunReport& report, const PreparedCall& call) {
   const Signature signature = call.policy.signature();
   const std::vector<std::string>& names = signature.inputs;
   Json inputs = Json::array(), outputs = Json::array();
@@ -226,7 +226,7 @@ Json to_json(const Report& report, const PreparedCall& call) {
   return json;
 }
 
-BadSamples bad_samples_of(const Report& report, const PreparedCall& call, bool json) {
+BadSamples bad_samples_of(const RunReport& report, const PreparedCall& call, bool json) {
   constexpr size_t most_on_screen = 10, most_in_json = 1000;
   const RunOutput* flags = flags_of(report);
   if (!flags) return {};
@@ -322,7 +322,7 @@ std::shared_ptr<DecisionLog> decision_log(const RunCommand& options) {
 }
 
 /// The log is of the first call; what is run to be timed is no decision.
-void finish_decisions(DecisionLog& log, Report& report, const std::string& file) {
+void finish_decisions(DecisionLog& log, RunReport& report, const std::string& file) {
   policy::DecisionQueue::of(log).stop_noting();
   log.flush();
   if (log.counts().failed > 0) throw FileError(fmt::format("the decision could not be written to \"{}\"", file));
@@ -387,7 +387,7 @@ int run(const RunCommand& options) {
   std::vector<std::string> declared = call.policy.signature().outputs;
   if (!declared.empty()) check_output_names(destinations, declared, options.call.policy);
 
-  Report report;
+  RunReport report;
   report.policy = call.policy.name();
   report.backend = options.call.backend;
   report.repeat = static_cast<size_t>(options.repeat);

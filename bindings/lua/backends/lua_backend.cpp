@@ -24,18 +24,18 @@ const char registry_key = 0;  // its address is the key of the table name -> fun
 
 /// A value kept in the registry of its state. Whoever holds one lives in userdata of that state, so the state is there
 /// still.
-class Reference {
+class RegistryValue {
  public:
   /// Takes the value on top of the stack.
-  explicit Reference(lua_State* L) {
+  explicit RegistryValue(lua_State* L) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     main_ = lua_tothread(L, -1);
     lua_pop(L, 1);
     reference_ = luaL_ref(L, LUA_REGISTRYINDEX);
   }
-  ~Reference() { luaL_unref(main_, LUA_REGISTRYINDEX, reference_); }
-  Reference(const Reference&) = delete;
-  Reference& operator=(const Reference&) = delete;
+  ~RegistryValue() { luaL_unref(main_, LUA_REGISTRYINDEX, reference_); }
+  RegistryValue(const RegistryValue&) = delete;
+  RegistryValue& operator=(const RegistryValue&) = delete;
   void push(lua_State* L) const { lua_rawgeti(L, LUA_REGISTRYINDEX, reference_); }
 
  private:
@@ -54,7 +54,7 @@ bool is_callable(lua_State* L, int index) {
 class LuaExecutable final : public Executable {
  public:
   LuaExecutable(std::string backend, const graph::Graph& graph, std::shared_ptr<const CallingThread> caller,
-                std::unique_ptr<Reference> callable)
+                std::unique_ptr<RegistryValue> callable)
       : backend_(std::move(backend)),
         graph_(graph.name()),
         num_outputs_(graph.outputs().size()),
@@ -102,13 +102,13 @@ class LuaExecutable final : public Executable {
   std::string backend_, graph_;
   size_t num_outputs_;
   std::shared_ptr<const CallingThread> caller_;
-  std::unique_ptr<Reference> callable_;
+  std::unique_ptr<RegistryValue> callable_;
 };
 
-std::unique_ptr<Executable> compile(const std::string& name, const Reference& function,
+std::unique_ptr<Executable> compile(const std::string& name, const RegistryValue& function,
                                     const std::shared_ptr<const CallingThread>& caller, const graph::Graph& graph,
                                     const std::vector<at::Tensor>& examples) {
-  std::unique_ptr<Reference> callable;
+  std::unique_ptr<RegistryValue> callable;
   in_protected_call(caller->L, [&](lua_State* L) {
     function.push(L);
     push_graph(L, graph);
@@ -123,7 +123,7 @@ std::unique_ptr<Executable> compile(const std::string& name, const Reference& fu
           fmt::format("backend `{}` returned a {} for graph `{}`; expected a callable that takes the graph's inputs, "
                       "such as a function or the graph itself",
                       name, luaL_typename(L, -1), graph.name()));
-    callable = std::make_unique<Reference>(L);
+    callable = std::make_unique<RegistryValue>(L);
   });
   return std::make_unique<LuaExecutable>(name, graph, caller, std::move(callable));
 }
@@ -188,7 +188,7 @@ Backend backend_at(lua_State* L, int index, std::shared_ptr<const CallingThread>
           "triage.compile: a policy gives its backend by name; only scripts of triage exec may give a function");
     lua_pushvalue(L, index);
   }
-  auto function = std::make_shared<Reference>(L);
+  auto function = std::make_shared<RegistryValue>(L);
   return [name, function, caller](const graph::Graph& graph, const std::vector<at::Tensor>& examples) {
     return compile(name, *function, caller, graph, examples);
   };

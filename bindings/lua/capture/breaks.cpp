@@ -92,13 +92,13 @@ int mark_size(lua_State* L) {
   if (dim < -tensor.dim() || dim >= tensor.dim())
     throw InputError(std::string(who) + ": there is no dimension " + std::to_string(dim) + " in a tensor of rank " +
                      std::to_string(tensor.dim()));
-  capture::Mark mark{dim < 0 ? dim + tensor.dim() : dim, lua_toboolean(L, 3) != 0};
+  capture::DimensionMark mark{dim < 0 ? dim + tensor.dim() : dim, lua_toboolean(L, 3) != 0};
   mark.min = integer_argument(L, {4, who, "min"}, mark.min);
   mark.max = integer_argument(L, {5, who, "max"}, mark.max);
   if (mark.dynamic && (tensor.size(mark.dim) < mark.min || tensor.size(mark.dim) > mark.max))
     throw InputError("triage.mark_dynamic: dimension " + std::to_string(mark.dim) + ": the size is " +
                      std::to_string(tensor.size(mark.dim)) + ", expected " + std::to_string(mark.min) +
-                     (mark.max == capture::Mark{}.max ? " or more" : " to " + std::to_string(mark.max)));
+                     (mark.max == capture::DimensionMark{}.max ? " or more" : " to " + std::to_string(mark.max)));
   refuse_in_selection(L, "`" + std::string(who) + "`");
   capture::graph_break(Break::registry, "a tensor is marked dynamic or static", "Mark it before the compiled code.");
   capture::set_mark(tensor, mark);

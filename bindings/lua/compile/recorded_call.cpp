@@ -62,7 +62,7 @@ Json facts_of(const CompiledFunction& function, Recording& recording, CallOnStac
 }
 
 void keep(Recording& recording, const std::string& name, Json facts) {
-  if (Recording::Whole* const whole = recording.whole())
+  if (Recording::CapsuleRequest* const whole = recording.whole())
     whole->done = std::move(facts);
   else
     capsule::write_failure(name, std::move(facts), recording.tensors());
@@ -196,7 +196,7 @@ int record(lua_State* L) {
     lua_remove(L, 2);
   }
   lua_settop(L, 2);
-  Recording::Whole whole{false, options.masked};
+  Recording::CapsuleRequest whole{false, options.masked};
   Recording recording(whole);
   reserve(L, static_cast<size_t>(count) + 2, "too many inputs");
   lua_pushcfunction(L, guarded<call_compiled>);

@@ -167,10 +167,10 @@ std::vector<at::Tensor> call_function(lua_State* L, int index, at::ArrayRef<at::
   return results;
 }
 
-struct Reference {
+struct FunctionReference {
   lua_State* L;
   int id = luaL_ref(L, LUA_REGISTRYINDEX);  // of the value on top of the stack, which goes
-  ~Reference() { luaL_unref(L, LUA_REGISTRYINDEX, id); }
+  ~FunctionReference() { luaL_unref(L, LUA_REGISTRYINDEX, id); }
 };
 
 /// The function at `index`, called as `export_function` does: errors of the first call belong to the script that
@@ -182,7 +182,7 @@ class ExportedFunction {
   std::vector<at::Tensor> operator()(at::ArrayRef<at::Tensor> inputs) {
     if (std::exchange(first_, false)) return call_function(L_, index_, inputs);
     lua_pushvalue(L_, index_);
-    const Reference function{L_};
+    const FunctionReference function{L_};
     std::vector<at::Tensor> results;
     in_protected_call(L_, [&](lua_State* L) {
       lua_rawgeti(L, LUA_REGISTRYINDEX, function.id);

@@ -128,10 +128,10 @@ void NaturalEdits::close_if(const Statement& s) {
 
 /// How many `if`s around the statement it leaves.
 int NaturalEdits::chains_left(const Statement& s) const {
-  const OpenFunction& function = functions_.back();
+  const EnclosingFunction& function = functions_.back();
   if (s.kind == StatementKind::Return) return function.chains;
   if (s.kind == StatementKind::Break) return function.chains - (function.loops.empty() ? 0 : function.loops.back());
-  const auto has_label = [&](const OpenBlock& open) {
+  const auto has_label = [&](const EnclosingBlock& open) {
     const auto& statements = open.block->statements;
     work_.step(statements.size());
     return std::any_of(statements.begin(), statements.end(), [&](const Statement* inner) {
@@ -172,7 +172,7 @@ void NaturalEdits::logical_chain(const Expression& whole, bool is_condition) {
   bool needed = can_be_a_natural_mask(*nodes.back()->left);
   for (size_t i = 1; i < nodes.size(); i++) needed |= can_be_a_natural_mask(*nodes[i]->right);
   if (!needed) return;
-  OpenFunction& function = functions_.back();
+  EnclosingFunction& function = functions_.back();
   function.joins = true;
   // The sign tells the operator.
   const std::string slot = (whole.op == Operator::And ? "" : "-") + std::to_string(++function.slot);

@@ -59,13 +59,13 @@ class NaturalEdits {
   std::string chain_argument() const { return functions_.back().chains ? ",__triage_k" : ""; }
 
  private:
-  struct OpenBlock {
+  struct EnclosingBlock {
     const Block* block;
     int chains;
   };
-  struct OpenFunction {
+  struct EnclosingFunction {
     int chains = 0;  // `if`s around the place
-    std::vector<OpenBlock> blocks;
+    std::vector<EnclosingBlock> blocks;
     std::vector<int> loops;  // `if`s around each
     int slot = 0;            // of the current chain of `and` or `or`
     bool joins = false;
@@ -80,7 +80,7 @@ class NaturalEdits {
   std::string file_;
   Edits& edits_;
   Work& work_;
-  std::vector<OpenFunction> functions_;
+  std::vector<EnclosingFunction> functions_;
   int labels_ = 0;
   std::vector<int> open_labels_;
 };

@@ -26,7 +26,7 @@ constexpr const char* allowed_globals[] = {
     "SLOTS_PER_WORD", "SEVERITY_SHIFT", "SEVERITY_BITS", "SEVERITY_MASK", "CODE_SHIFT", "CODE_BITS", "CODE_MASK",
     "LOCATION_SHIFT", "LOCATION_BITS", "LOCATION_MASK"};
 
-struct Library {
+struct AllowedLibrary {
   const char* name;
   const char* const* functions;
 };
@@ -40,7 +40,7 @@ constexpr const char* math_functions[] = {"abs",  "acos",       "asin",      "at
                                           "min",  "mininteger", "modf",      "pi",   "rad",  "random", "sin",
                                           "sqrt", "tan",        "tointeger", "type", "ult",  nullptr};
 constexpr const char* utf8_functions[] = {"char", "charpattern", "codepoint", "codes", "len", "offset", nullptr};
-constexpr Library libraries[] = {
+constexpr AllowedLibrary libraries[] = {
     {"string", string_functions}, {"table", table_functions}, {"math", math_functions}, {"utf8", utf8_functions}};
 
 /// Fields of `torch` that policies must not reach: seeds, threads, files, settings of the process.
@@ -60,7 +60,7 @@ constexpr const char* forbidden_torch[] = {"manual_seed",
                                            "set_grad_enabled"};
 
 /// Adds the functions of one library of Lua that the allow-list names, as a read-only view, to the table at the top.
-void add_library(lua_State* L, const Library& library) {
+void add_library(lua_State* L, const AllowedLibrary& library) {
   lua_getglobal(L, library.name);
   lua_newtable(L);
   for (const char* const* name = library.functions; *name; ++name) {
@@ -115,7 +115,7 @@ void push_policy_environment(lua_State* L) {
   lua_newtable(L);
   const int environment = lua_gettop(L);
   for (const char* name : allowed_globals) add_global(L, name);
-  for (const Library& library : libraries) add_library(L, library);
+  for (const AllowedLibrary& library : libraries) add_library(L, library);
   lua_pushvalue(L, environment);
   lua_setfield(L, environment, "_G");
   close_string_metatable(L, environment);

@@ -16,9 +16,9 @@ uint64_t span(lua_Integer first, lua_Integer last) {
 
 /// A loop over elements: charged before it begins, and the clock is looked at on the way, for one element may take
 /// long: it may stand at the end of a chain of `__index`.
-class Loop {
+class ChargedLoop {
  public:
-  Loop(lua_State* L, uint64_t steps) : L_(L) { charge(L, 0, 0, steps); }
+  ChargedLoop(lua_State* L, uint64_t steps) : L_(L) { charge(L, 0, 0, steps); }
   void step() {
     constexpr uint64_t interval = 16;
     if (++steps_ % interval == 0) charge(L_, 0);
@@ -45,7 +45,7 @@ int table_insert(lua_State* L) {
     position = luaL_checkinteger(L, 2);
     luaL_argcheck(L, static_cast<lua_Unsigned>(position) - 1u < static_cast<lua_Unsigned>(end), 2,
                   "position out of bounds");
-    Loop loop(L, span(position, end));
+    ChargedLoop loop(L, span(position, end));
     for (lua_Integer i = end; i > position; --i) {
       loop.step();
       lua_geti(L, 1, i - 1);
@@ -65,7 +65,7 @@ int table_remove(lua_State* L) {
   if (position != size)
     luaL_argcheck(L, static_cast<lua_Unsigned>(position) - 1u <= static_cast<lua_Unsigned>(size), 2,
                   "position out of bounds");
-  Loop loop(L, span(position, size));
+  ChargedLoop loop(L, span(position, size));
   lua_geti(L, 1, position);
   for (; position < size; ++position) {
     loop.step();
@@ -87,7 +87,7 @@ int table_move(lua_State* L) {
   const lua_Integer count = last - first + 1;
   luaL_argcheck(L, place <= LUA_MAXINTEGER - count + 1, 4, "destination wrap around");
   const bool backwards = place > first && place <= last && (target == 1 || lua_compare(L, 1, target, LUA_OPEQ));
-  Loop loop(L, span(first, last));
+  ChargedLoop loop(L, span(first, last));
   for (lua_Integer i = 0; i < count; ++i) {
     const lua_Integer offset = backwards ? count - 1 - i : i;
     loop.step();
@@ -129,7 +129,7 @@ int table_unpack(lua_State* L) {
     throw LibraryError("too many results to unpack: a call in a policy has at most " + std::to_string(most_values));
   const int count = static_cast<int>(span(first, last));
   luaL_checkstack(L, count, "too many results to unpack");
-  Loop loop(L, span(first, last));
+  ChargedLoop loop(L, span(first, last));
   for (int i = 0; i < count; ++i) {
     loop.step();
     lua_geti(L, 1, first + i);
@@ -166,7 +166,7 @@ int table_sort(lua_State* L) {
   lua_newtable(L);
   lua_copy(L, -1, 1);
   lua_pop(L, 1);  // 1: the copy, 3: the table
-  Loop loop(L, 2 * span(1, size));
+  ChargedLoop loop(L, 2 * span(1, size));
   for (lua_Integer i = 1; i <= size; ++i) {
     loop.step();
     lua_geti(L, 3, i);

@@ -12,9 +12,9 @@ namespace {
 
 constexpr size_t deepest = 3;
 
-class Walk {
+class LibraryWalk {
  public:
-  explicit Walk(lua_State* L) : L_(L) { reserve(L, 8 * deepest, "the library"); }
+  explicit LibraryWalk(lua_State* L) : L_(L) { reserve(L, 8 * deepest, "the library"); }
 
   void fields(int table) {
     for (lua_pushnil(L_); lua_next(L_, table); lua_pop(L_, 1))
@@ -58,7 +58,7 @@ class Walk {
 
 LibraryNames library_names(lua_State* L) {
   const int top = lua_gettop(L);
-  Walk walk(L);
+  LibraryWalk walk(L);
   push_script_globals(L);
   walk.fields(top + 1);
   lua_settop(L, top);

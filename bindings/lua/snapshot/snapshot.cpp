@@ -46,9 +46,9 @@ bool is_utf8(const std::string& text) {
   return true;
 }
 
-class Writer {
+class SnapshotWriter {
  public:
-  Writer(lua_State* L, const SnapshotOptions& options) : L_(L), options_(options), library_(library_names(L)) {
+  SnapshotWriter(lua_State* L, const SnapshotOptions& options) : L_(L), options_(options), library_(library_names(L)) {
     reserve(L, 6 * max_snapshot_depth, "a snapshot");
   }
 
@@ -324,7 +324,7 @@ class Writer {
 
 Json snapshot(lua_State* L, int first, int last, const SnapshotOptions& options) {
   const int top = lua_gettop(L);
-  Writer writer(L, options);
+  SnapshotWriter writer(L, options);
   Json roots = Json::array();
   for (int i = first; i <= last; ++i) {
     const auto number = static_cast<size_t>(i - first);

@@ -50,10 +50,10 @@ void in_protected_call(lua_State* L, Body&& body) {
   lua_pushlightuserdata(L, &body);
   context(L).traceback.clear();
   if (lua_pcall(L, 1, 0, top + 1) != LUA_OK) {
-    struct Restore {
+    struct StackRestore {
       lua_State* L;
       int top;
-      ~Restore() { lua_settop(L, top); }
+      ~StackRestore() { lua_settop(L, top); }
     } restore{L, top};
     rethrow(L, -1, context(L).traceback);
   }

@@ -260,7 +260,7 @@ void check_time(lua_State* L, const std::string& what, double nanoseconds) {
 void drop_held_memory(Context& context, bool all) noexcept {
   if (context.held_bytes == 0) return;
   for (auto entry = context.storages.begin(); entry != context.storages.end();) {
-    const Context::Storage& storage = entry->second;
+    const Context::StorageUsage& storage = entry->second;
     if (!storage.held || !(all || storage.held->expired())) {
       ++entry;
       continue;

@@ -77,12 +77,12 @@ struct Context {
   bool calls_everything = false;  // every operator with any arguments; else those with a contract
   // Storages that userdata of this state hold, or held: how many tensors share each, and its size. Kept by push_tensor
   // and __gc.
-  struct Storage {
+  struct StorageUsage {
     int64_t tensors = 0;
     int64_t bytes = 0;
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> held;  // Lua let it go, a recorder or autograd did not
   };
-  std::unordered_map<const void*, Storage> storages;
+  std::unordered_map<const void*, StorageUsage> storages;
   int64_t held_bytes = 0;    // of tensor_bytes: of storages that Lua let go, and a recorder or autograd may hold
   int64_t live_tensors = 0;  // userdata not yet finalized
   int64_t collected_at = 0;  // tensor_bytes after the last collection that tensors asked for

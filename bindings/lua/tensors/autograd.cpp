@@ -51,8 +51,8 @@ int is_grad_enabled(lua_State* L) {
 /// Whatever was deferred meanwhile belongs to the mode that ends. The outermost to end drops the weights that were
 /// cast.
 void end_autocast(c10::DeviceType device, compat::Autocast before) {
-  struct Restore {
-    ~Restore() {
+  struct AutocastRestore {
+    ~AutocastRestore() {
       if (at::autocast::decrement_nesting() == 0) {
         at::autocast::clear_cache();
         if (auto* recorder = capture::Recorder::current()) recorder->forget_casts();

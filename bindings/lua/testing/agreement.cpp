@@ -28,7 +28,7 @@ std::string tensor_difference(const std::string& what, const at::Tensor& plain, 
 
 }  // namespace
 
-std::string difference(const Outcome& plain, const Outcome& captured, const std::vector<std::string>& names,
+std::string difference(const RunOutcome& plain, const RunOutcome& captured, const std::vector<std::string>& names,
                        bool exact) {
   if (plain.outputs.size() != captured.outputs.size())
     return fmt::format("as a plain script it returns {} tensors, captured {}", plain.outputs.size(),

@@ -7,7 +7,7 @@
 namespace triage::lua {
 
 /// What two ways of running a policy gave for the same inputs.
-struct Outcome {
+struct RunOutcome {
   std::vector<at::Tensor> outputs;
   std::vector<bool> flags;            // which outputs are flags
   std::vector<at::Tensor> gradients;  // of the inputs that require grad; undefined where there is none
@@ -15,7 +15,7 @@ struct Outcome {
 
 /// Where they differ in number, dtype, shape, device or a bit (one NaN is like another); empty: nowhere. `names` are
 /// those of the outputs, as far as they have names. `exact`: else floats may differ as far as a fused loop's may.
-std::string difference(const Outcome& plain, const Outcome& captured, const std::vector<std::string>& names,
+std::string difference(const RunOutcome& plain, const RunOutcome& captured, const std::vector<std::string>& names,
                        bool exact = true);
 
 }  // namespace triage::lua

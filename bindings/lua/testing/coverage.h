@@ -33,7 +33,7 @@ class Coverage {
   /// Samples taken, by class: "ok", the code of a sample's first entry, or "any" where the policy returns no flags.
   using Samples = std::map<std::string, int64_t>;
   struct RuleCoverage {
-    rewriter::Rule rule;
+    rewriter::CoverageRule rule;
     Samples samples;  // empty: the rule took no sample
   };
   /// Every rule, in the order of the source, but those that only the policy's tests use.
@@ -47,7 +47,7 @@ class Coverage {
   static int note(lua_State* L);
   static std::vector<Note> once_for_each_rule(std::vector<Note> notes);
 
-  rewriter::Rules found_;
+  rewriter::CoverageRules found_;
   std::vector<Samples> samples_;
   std::vector<bool> ran_, ran_outside_;  // while the policy's function ran, and otherwise
   std::vector<Note> notes_;              // of the run in progress

@@ -79,7 +79,7 @@ std::vector<diagnose::IsolationInput> isolation_inputs(const Signature& signatur
   return inputs;
 }
 
-struct PolicySubject::Loaded {
+struct PolicySubject::LoadedPolicy {
   Runtime runtime;
   Policy policy;
   std::shared_ptr<const graph::Graph> graph;  // of the inputs that are checked, where it is the only one
@@ -96,7 +96,7 @@ void PolicySubject::restart() {
   const Signature signature = policy.signature();
   for (size_t i = 0; i < signature.params.size() && i < checked_.params.size(); ++i)
     policy.set_param(signature.params[i].name, policy::as_set(checked_.params[i]));
-  loaded_ = std::make_unique<Loaded>(Loaded{std::move(runtime), std::move(policy), nullptr});
+  loaded_ = std::make_unique<LoadedPolicy>(LoadedPolicy{std::move(runtime), std::move(policy), nullptr});
 }
 
 bool PolicySubject::has_state() const { return !loaded_->policy.signature().state.empty(); }

@@ -52,9 +52,9 @@ class PolicySubject final : public diagnose::VerifySubject {
  private:
   std::vector<std::string> texts_of_modules() const;
 
-  struct Loaded;
+  struct LoadedPolicy;
   PolicyUnderCheck checked_;
-  std::unique_ptr<Loaded> loaded_;
+  std::unique_ptr<LoadedPolicy> loaded_;
 };
 
 /// The inputs of a signature, and which of them have the samples of the batch in dim 0: by their declared types, where

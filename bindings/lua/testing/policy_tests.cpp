@@ -198,7 +198,7 @@ class Tester {
     const std::vector<at::Tensor> inputs = plain_.test_arguments(index);
     check_sizes("`args` returned tensors", operators::logical_bytes(inputs));
     const std::vector<at::Tensor> kept = copies(inputs);
-    const Outcome plain = run_plain(inputs);
+    const RunOutcome plain = run_plain(inputs);
     cover(index, kept);
     std::string failure = plain_.check_test(index, plain.outputs);
     if (failure.empty()) failure = disagreement(plain, kept);
@@ -235,9 +235,9 @@ class Tester {
     return failure.empty() ? "" : fmt::format("on a batch of {}: {}", rows, failure);
   }
 
-  Outcome run_plain(const std::vector<at::Tensor>& inputs) {
+  RunOutcome run_plain(const std::vector<at::Tensor>& inputs) {
     at::manual_seed(seed);
-    Outcome outcome;
+    RunOutcome outcome;
     {
       capture::ProtectInputs protect(inputs);
       outcome.outputs = plain_.call(inputs, values_for(inputs), std::nullopt);
@@ -249,10 +249,10 @@ class Tester {
   }
 
   /// The first call may capture; the second runs what was captured.
-  std::string disagreement(const Outcome& plain, const std::vector<at::Tensor>& inputs) {
+  std::string disagreement(const RunOutcome& plain, const std::vector<at::Tensor>& inputs) {
     for (int call = 0; call < 2; ++call) {
       const std::vector<at::Tensor> own = copies(inputs);
-      Outcome outcome;
+      RunOutcome outcome;
       at::manual_seed(seed);
       const operators::Untrusted graphs(options_.script.trusted ? nullptr : &terms_);
       const bool runs_graph = call > 0;  // else the script, which has its own budget, and the compiler

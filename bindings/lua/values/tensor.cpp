@@ -39,7 +39,7 @@ void count_in(Context& own, TensorBox& box) {
   const at::Tensor& tensor = box.tensor;
   if (!tensor.has_storage() || tensor.is_meta()) return;
   box.storage = tensor.storage().unsafeGetStorageImpl();
-  Context::Storage& storage = own.storages[box.storage];
+  Context::StorageUsage& storage = own.storages[box.storage];
   if (storage.tensors++ > 0) return;
   if (storage.held) {  // it comes back
     own.held_bytes -= storage.bytes;

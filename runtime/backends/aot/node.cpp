@@ -44,7 +44,7 @@ class Version {
 class JointBackward final : public torch::autograd::Node {
  public:
   JointBackward(torch::autograd::edge_list edges, std::shared_ptr<Program> program, const InputLayout& layout,
-                const Variant* variant, at::Generator random)
+                const JointVariant* variant, at::Generator random)
       : Node(std::move(edges)),
         program_(std::move(program)),
         layout_(layout),
@@ -112,7 +112,7 @@ class JointBackward final : public torch::autograd::Node {
       program_->hand_over({"a gradient that comes in is no dense tensor"});
       return differentiate(tangents, false);
     }
-    const Variant* variant = layout_.find(tangents_key(tangents));
+    const JointVariant* variant = layout_.find(tangents_key(tangents));
     if (!variant && !layout_.is_plain()) variant = record(tangents);
     if (!variant) return differentiate(tangents, false);
     layout_.set_last(variant);
@@ -160,7 +160,7 @@ class JointBackward final : public torch::autograd::Node {
     return false;
   }
 
-  const Variant* record(const Tensors& tangents) {
+  const JointVariant* record(const Tensors& tangents) {
     const random::Replay same_numbers(program_->draws(), random_);
     return program_->record(layout_, unpacked_primals(), tangents);
   }
@@ -187,7 +187,7 @@ class JointBackward final : public torch::autograd::Node {
   }
 
   /// What the forward half of the variant saved: kept by this call, or computed now when another variant was expected.
-  void append_saved(const Variant& variant, Tensors& inputs) {
+  void append_saved(const JointVariant& variant, Tensors& inputs) {
     if (&variant == variant_ && history_.released.empty() && !is_output_written()) {
       for (const size_t index : variant.saved_primals) inputs.push_back(primals_[index].unpack());
       for (const SavedVariable& saved : saved_) inputs.push_back(saved.unpack(compat::self(this)));
@@ -203,7 +203,7 @@ class JointBackward final : public torch::autograd::Node {
     inputs.insert(inputs.end(), made.begin() + static_cast<std::ptrdiff_t>(layout_.differentiable.size()), made.end());
   }
 
-  variable_list run_backward(const Variant& variant, const Tensors& tangents) {
+  variable_list run_backward(const JointVariant& variant, const Tensors& tangents) {
     const messages::ProfilerSpan span([&] { return "backward " + program_->graph().name(); });
     const at::NoGradGuard no_grad;
     Tensors inputs, made;
@@ -224,9 +224,9 @@ class JointBackward final : public torch::autograd::Node {
   }
 
   std::shared_ptr<Program> program_;
-  const InputLayout& layout_;  // of the program
-  const Variant* variant_;     // whose forward half ran; null where none was known
-  at::Generator random_;       // as it was at the call, where the graph draws
+  const InputLayout& layout_;    // of the program
+  const JointVariant* variant_;  // whose forward half ran; null where none was known
+  at::Generator random_;         // as it was at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
   std::vector<Version> versions_;  // of primals, then outputs
   BackwardRun run_;                // the one that runs, or ran last
@@ -252,7 +252,7 @@ torch::autograd::edge_list edges_of(const Tensors& primals, const std::vector<bo
 
 void run_joint(const std::shared_ptr<Program>& program, const InputLayout& layout, const Tensors& primals,
                Tensors& outputs, const CallContext& call) {
-  const Variant* variant = layout.last();
+  const JointVariant* variant = layout.last();
   at::Generator random = program->draws() ? random::copy_of_current() : at::Generator();
   Tensors made;
   {

@@ -127,15 +127,15 @@ std::vector<int64_t> tangents_key(const Tensors& tangents) {
   return key;
 }
 
-const Variant* InputLayout::find(const std::vector<int64_t>& tangents) const {
-  if (const Variant* last = this->last(); last && last->tangents == tangents) return last;
+const JointVariant* InputLayout::find(const std::vector<int64_t>& tangents) const {
+  if (const JointVariant* last = this->last(); last && last->tangents == tangents) return last;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& variant : variants_)
     if (variant->tangents == tangents) return variant.get();
   return nullptr;
 }
 
-const Variant* InputLayout::add(std::unique_ptr<Variant> variant) const {
+const JointVariant* InputLayout::add(std::unique_ptr<JointVariant> variant) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& known : variants_)
     if (known->tangents == variant->tangents) return known.get();
@@ -173,15 +173,15 @@ size_t InputLayout::bytes() const {
   return bytes;
 }
 
-std::vector<const Variant*> InputLayout::variants() const {
+std::vector<const JointVariant*> InputLayout::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<const Variant*> all;
+  std::vector<const JointVariant*> all;
   for (const auto& variant : variants_) all.push_back(variant.get());
   return all;
 }
 
 void InputLayout::finish_compiling() const {
-  for (const Variant* variant : variants()) {
+  for (const JointVariant* variant : variants()) {
     variant->forward->finish_compiling();
     variant->backward->finish_compiling();
   }
@@ -189,7 +189,7 @@ void InputLayout::finish_compiling() const {
 
 LoopTiers InputLayout::loops() const {
   LoopTiers loops;
-  for (const Variant* variant : variants()) (loops += variant->forward->loops()) += variant->backward->loops();
+  for (const JointVariant* variant : variants()) (loops += variant->forward->loops()) += variant->backward->loops();
   return loops;
 }
 
@@ -294,7 +294,7 @@ std::unique_ptr<InputLayout> Program::probe(const Tensors& primals, std::vector<
   return layout;
 }
 
-const Variant* Program::record(const InputLayout& layout, const Tensors& primals, const Tensors& tangents) const {
+const JointVariant* Program::record(const InputLayout& layout, const Tensors& primals, const Tensors& tangents) const {
   const messages::LogTo log_to(logger_);
   try {
     const messages::DebugScope debug_scope(graph_.name(), messages::DebugScope::Of::known_graph);
@@ -314,7 +314,7 @@ const Variant* Program::record(const InputLayout& layout, const Tensors& primals
                              halves.backward.nodes().size()));
     step.reset();
     log_graphs(graph_.name(), joint, halves);
-    auto variant = std::make_unique<Variant>();
+    auto variant = std::make_unique<JointVariant>();
     variant->unmasked = std::move(unmasked);
     variant->tangents = tangents_key(tangents);
     variant->forward = half_(halves.forward, primals);
@@ -323,7 +323,7 @@ const Variant* Program::record(const InputLayout& layout, const Tensors& primals
     variant->output_of_saved = std::move(halves.output_of_saved);
     variant->own_memory = own_memory(halves.backward, joint);
     variant->has_gradient = std::move(joint.has_gradient);
-    if (const Variant* added = layout.add(std::move(variant))) return added;
+    if (const JointVariant* added = layout.add(std::move(variant))) return added;
     hand_over({fmt::format("its outputs got more than {} kinds of gradients", most_variants)});
   } catch (const LimitError&) {
     throw;
@@ -347,7 +347,7 @@ std::optional<UnmaskedRows> Program::unmasked_rows(const InputLayout& layout, co
                            ? at::ones(meta.sizes, at::TensorOptions(meta.dtype).device(meta.device))
                            : at::Tensor());
   }
-  const Variant* variant = layout.is_plain() ? nullptr : layout.find(tangents_key(tangents));
+  const JointVariant* variant = layout.is_plain() ? nullptr : layout.find(tangents_key(tangents));
   if (!variant && !layout.is_plain()) {
     const random::Replay draws_again(draws_);
     variant = record(layout, primals, tangents);

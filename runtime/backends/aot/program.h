@@ -24,7 +24,7 @@ namespace triage::aot {
 using Tensors = std::vector<at::Tensor>;
 
 /// One joint graph, cut and compiled. Immutable.
-struct Variant {
+struct JointVariant {
   std::vector<int64_t> tangents;  // the layout of the gradients that come in
   std::unique_ptr<Executable> forward, backward;
   std::vector<size_t> saved_primals;
@@ -67,11 +67,11 @@ class InputLayout {
   void make_plain(UnmaskedRows why) const;
   std::optional<UnmaskedRows> why_plain() const;
   /// The variant that served the last backward run; null before the first.
-  const Variant* last() const noexcept { return last_.load(std::memory_order_acquire); }
-  void set_last(const Variant* variant) const noexcept { last_.store(variant, std::memory_order_release); }
-  const Variant* find(const std::vector<int64_t>& tangents) const;
+  const JointVariant* last() const noexcept { return last_.load(std::memory_order_acquire); }
+  void set_last(const JointVariant* variant) const noexcept { last_.store(variant, std::memory_order_release); }
+  const JointVariant* find(const std::vector<int64_t>& tangents) const;
   /// Keeps one made meanwhile by another thread, if there is one. Null when there are too many already.
-  const Variant* add(std::unique_ptr<Variant> variant) const;
+  const JointVariant* add(std::unique_ptr<JointVariant> variant) const;
   /// What is known of Program::refusal; keeps what is found out.
   std::optional<std::string> refusal(const CallHistory& history, const BackwardRun& next) const;
   void note_refusal(const CallHistory& history, const BackwardRun& next, const std::string& refusal) const;
@@ -80,13 +80,13 @@ class InputLayout {
   size_t bytes() const;  // as Executable::bytes
 
  private:
-  std::vector<const Variant*> variants() const;
+  std::vector<const JointVariant*> variants() const;
 
   mutable std::atomic<bool> plain_{false};
-  mutable std::atomic<const Variant*> last_{nullptr};
+  mutable std::atomic<const JointVariant*> last_{nullptr};
   mutable std::mutex mutex_;
   mutable std::optional<UnmaskedRows> why_plain_;
-  mutable std::vector<std::unique_ptr<Variant>> variants_;
+  mutable std::vector<std::unique_ptr<JointVariant>> variants_;
   mutable std::map<std::pair<CallHistory, BackwardRun>, std::string> refusals_;
 };
 
@@ -110,7 +110,7 @@ class Program {
   /// The layout of these primals; null where there are too many. A new one is found out by running the graph once.
   const InputLayout* layout_of(const Tensors& primals);
   /// Records the joint graph for these gradients. Null where that cannot be done: the layout is plain from then on.
-  const Variant* record(const InputLayout& layout, const Tensors& primals, const Tensors& tangents) const;
+  const JointVariant* record(const InputLayout& layout, const Tensors& primals, const Tensors& tangents) const;
   /// The gradients as autograd itself computes them, by running the graph again: at any time right, and differentiable
   /// with `create_graph`. `tangents`: one for each output, undefined where none came in.
   Tensors differentiate(const Tensors& primals, const Tensors& tangents, bool create_graph) const;

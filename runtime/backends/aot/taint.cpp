@@ -78,9 +78,9 @@ bool sums_losses(const Node& node) {
   return at && !(constant && constant->isInt() && constant->toInt() == 0);
 }
 
-class Taint::Rules {
+class Taint::TaintRules {
  public:
-  explicit Rules(const Graph& graph) {
+  explicit TaintRules(const Graph& graph) {
     for (const auto& node : graph.nodes())
       if (name_of(*node) == "triage::match") searches_[node->operands[0].value()].push_back(node.get());
   }
@@ -506,7 +506,7 @@ class Taint::Rules {
   std::unordered_map<const Value*, std::vector<const Node*>> searches_;  // by the flags that they look at
 };
 
-Taint::Taint(const Graph& graph) : rules_(std::make_unique<Rules>(graph)) {}
+Taint::Taint(const Graph& graph) : rules_(std::make_unique<TaintRules>(graph)) {}
 Taint::~Taint() = default;
 
 void Taint::begin_with(const Value* value, const at::Tensor& tainted) { rules_->taints_[value] = tainted; }

@@ -32,8 +32,8 @@ class Taint {
   const graph::Node* search_of(const graph::Node& repair) const;
 
  private:
-  class Rules;
-  std::unique_ptr<Rules> rules_;
+  class TaintRules;
+  std::unique_ptr<TaintRules> rules_;
 };
 
 /// A loss whose result is one number for the batch.

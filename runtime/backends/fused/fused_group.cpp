@@ -132,7 +132,7 @@ bool FusedGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::
   RowsInMemory rows{views_.rows_of(memory)};
   if (rows.flat)
     for (int64_t& extent : rows.extents) extent = std::min(rows.count, most_at_once);
-  Variant* const variant =
+  InPlaceVariant* const variant =
       call.donated.empty() && memory.kept.empty() ? nullptr : variant_for(inputs, call.donated, memory, rows);
   const Tape* const chosen = variant ? tape(variant->tapes, rows.lanes, variant->where) : tape(tapes_, rows.lanes, {});
   const int64_t scratch_bytes = scratch_of(chosen, rows.extents);
@@ -211,8 +211,8 @@ bool FusedGroup::reduces_short_rows(const Memory& memory) const {
 }
 
 /// Null where nothing that was given can be used, or there is no tape for it.
-FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                             const Memory& memory, const RowsInMemory& rows) const {
+FusedGroup::InPlaceVariant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+                                                    const Memory& memory, const RowsInMemory& rows) const {
   const auto is_copy = [&](size_t slot) {
     return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]);
   };
@@ -225,7 +225,7 @@ FusedGroup::Variant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at
            std::count_if(inputs.begin(), inputs.end(), shares) == 1 && input.is_contiguous() &&
            !input.requires_grad() && !input.is_inference() && memory.in[where.slot] == input.data_ptr();
   };
-  for (Variant& variant : variants_) {
+  for (InPlaceVariant& variant : variants_) {
     if (!can_take(variant.where)) continue;
     if (scratch_of(tape(variant.tapes, rows.lanes, variant.where), rows.extents) >= 0) return &variant;
   }

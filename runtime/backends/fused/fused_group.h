@@ -41,7 +41,7 @@ class FusedGroup final : public LoopGroup {
   };
   using Tapes = std::array<MadeOnce, 3>;  // one for each of Lanes
   /// With one output in the place of an input.
-  struct Variant {
+  struct InPlaceVariant {
     InPlace where;
     Tapes tapes;
   };
@@ -50,8 +50,8 @@ class FusedGroup final : public LoopGroup {
   void run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops, StepTimes* times) const;
   void run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
                 const Tape& loops, StepTimes* times) const;
-  Variant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
-                       const RowsInMemory& rows) const;
+  InPlaceVariant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
+                              const RowsInMemory& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
   bool reduces_short_rows(const Memory& memory) const;
   bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
@@ -63,7 +63,7 @@ class FusedGroup final : public LoopGroup {
   OutputPool* const shared_;
   std::unique_ptr<OutputPool[]> pools_;  // one for each output; null where they share one
   mutable OutputPool copies_{4};         // dense ones of inputs, where there is no shared one
-  mutable std::deque<Variant> variants_;
+  mutable std::deque<InPlaceVariant> variants_;
 };
 
 }  // namespace triage::fused

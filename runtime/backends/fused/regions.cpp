@@ -55,9 +55,9 @@ Source source_inside(const Node& node) {
 }
 
 /// A graph and what is to be known of its values to take slices out of it.
-class Whole {
+class SlicedGraph {
  public:
-  explicit Whole(const Graph& graph) : graph_(graph) {
+  explicit SlicedGraph(const Graph& graph) : graph_(graph) {
     for (const auto& input : graph.inputs())
       if (input.kind == graph::InputKind::param) params_.insert(input.value);
     for (size_t i = 0; i < graph.nodes().size(); ++i)
@@ -81,7 +81,7 @@ class Whole {
 /// A slice with its values numbered in the order in which its nodes name them. Slices of one `text` compute alike.
 class NumberedSlice {
  public:
-  NumberedSlice(const Whole& whole, const Slice& slice) : whole_(whole), slice_(slice) {
+  NumberedSlice(const SlicedGraph& whole, const Slice& slice) : whole_(whole), slice_(slice) {
     for (size_t i = slice.begin; i < slice.end; ++i) add(whole.node(i));
   }
   const std::string& text() const { return text_; }
@@ -143,7 +143,7 @@ class NumberedSlice {
     return type + (value.is_flags ? " flags" : "") + (number ? " number" : "");
   }
 
-  const Whole& whole_;
+  const SlicedGraph& whole_;
   const Slice slice_;
   std::string text_;
   std::vector<const Value*> values_, read_;
@@ -211,7 +211,7 @@ class RegionCutter {
     }
   }
 
-  const Whole whole_;
+  const SlicedGraph whole_;
   const c10::Device device_;
   std::vector<FusionGroup> groups_;
   std::unordered_map<std::string, SliceGroups> cuts_;

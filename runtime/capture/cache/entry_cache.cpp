@@ -77,7 +77,7 @@ bool EntryCache::renumber_variables(at::ArrayRef<size_t> now, size_t count) {
   std::vector<size_t*> numbers;
   for (const auto& entry : entries_) {
     for (size_t& number : entry->lifted) numbers.push_back(&number);
-    for (Guards::Variable& variable : entry->guards.variables)
+    for (Guards::GuardedVariable& variable : entry->guards.variables)
       if (!variable.tensor.defined()) numbers.push_back(&variable.number);
   }
   const auto is_gone = [&](const size_t* number) { return now[*number] >= count; };

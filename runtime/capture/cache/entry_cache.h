@@ -51,7 +51,7 @@ struct Guards {
     int64_t dim, min, max;
   };
   /// A tensor from outside that others may write to: its values are read again on every run, all else is fixed.
-  struct Variable {
+  struct GuardedVariable {
     at::Tensor tensor;  // undefined where it is one of the script's variables
     size_t number;      // its number among those
     InputGuard kind;
@@ -65,7 +65,7 @@ struct Guards {
   std::vector<SizeCondition> conditions;  // by which the script went its way
   std::vector<HeldParam> params;          // booleans by which the script went its way
   std::vector<SizeRange> ranges;
-  std::vector<Variable> variables;
+  std::vector<GuardedVariable> variables;
   std::vector<Source> size_lines, same_size_lines, condition_lines;  // of the script, that made these guards
   std::vector<KindLines> kind_lines;                                 // by input; may be none
   uint64_t included_keys, excluded_keys;                             // thread state: autocast, inference mode

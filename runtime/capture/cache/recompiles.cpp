@@ -49,19 +49,21 @@ std::string Recompiles::last_reason(at::ArrayRef<at::Tensor> all) const {
   return options_.last_reason ? options_.last_reason() : "";
 }
 
-std::optional<Recompiles::Limit> Recompiles::limit_reached() const {
+std::optional<Recompiles::RecompileLimit> Recompiles::limit_reached() const {
   const CompilerConfig config = get_compiler_config();
   const size_t limit = options_.recompile_limit.value_or(static_cast<size_t>(config.recompile_limit));
   if (options_.graphs_made->load(std::memory_order_relaxed) >= config.accumulated_recompile_limit)
-    return Limit{"the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all",
-                 "triage.config.accumulated_recompile_limit"};
+    return RecompileLimit{
+        "the limit of " + std::to_string(config.accumulated_recompile_limit) + " captured graphs in all",
+        "triage.config.accumulated_recompile_limit"};
   const CacheEntry* const newest = entries_.newest();  // those that were retired count above alone
   if (newest && newest->chain >= limit)
-    return Limit{"the limit of " + std::to_string(limit) + " captured graphs", "triage.config.recompile_limit"};
+    return RecompileLimit{"the limit of " + std::to_string(limit) + " captured graphs",
+                          "triage.config.recompile_limit"};
   return std::nullopt;
 }
 
-void Recompiles::report_limit(const Limit& limit, at::ArrayRef<at::Tensor> all) const {
+void Recompiles::report_limit(const RecompileLimit& limit, at::ArrayRef<at::Tensor> all) const {
   if (options_.counts) options_.counts->recompiles.fetch_add(1, std::memory_order_relaxed);
   if (options_.observer) {
     const Source where = script_.definition().where;

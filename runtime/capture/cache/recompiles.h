@@ -20,13 +20,13 @@ class Recompiles {
   /// Why the newest graph does not fit; empty where there is none.
   std::string last_reason(at::ArrayRef<at::Tensor> all) const;
   /// Why no further graph may be made, where none may.
-  struct Limit {
+  struct RecompileLimit {
     std::string text;     // "the limit of 8 captured graphs"
     const char* setting;  // that raises it
   };
-  std::optional<Limit> limit_reached() const;
+  std::optional<RecompileLimit> limit_reached() const;
   /// A call met it: counts, and warns once, or throws.
-  void report_limit(const Limit& limit, at::ArrayRef<at::Tensor> all) const;
+  void report_limit(const RecompileLimit& limit, at::ArrayRef<at::Tensor> all) const;
 
  private:
   std::string why_not(const CacheEntry& entry, at::ArrayRef<at::Tensor> all) const;

@@ -214,14 +214,14 @@ void TraceReplayer::graph_break(const GraphBreak& graph_break) {
   const GraphBreak* known = find_break(*tree_, graph_break);
   if (!known && tree_->breaks.size() < TraceTree::max_breaks) known = &tree_->breaks.emplace_back(graph_break);
   if (!known) return;
-  const auto same = [&](const MetBreak& met) { return met.graph_break == known; };
+  const auto same = [&](const BreakCount& met) { return met.graph_break == known; };
   const auto found = std::find_if(breaks_.begin(), breaks_.end(), same);
   found == breaks_.end() ? breaks_.push_back({known, 1}) : void(++found->times);
 }
 
 bool TraceReplayer::met(const GraphBreak& graph_break) const {
   return std::any_of(breaks_.begin(), breaks_.end(),
-                     [&](const MetBreak& met) { return same_break(*met.graph_break, graph_break); });
+                     [&](const BreakCount& met) { return same_break(*met.graph_break, graph_break); });
 }
 
 bool TraceReplayer::knows(const GraphBreak& graph_break) const {

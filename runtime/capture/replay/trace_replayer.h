@@ -83,12 +83,12 @@ class TraceReplayer {
   void graph_break(const GraphBreak& graph_break);
   /// Whether it was met before, in this call or another: then nobody needs the stack that it is met under.
   bool knows(const GraphBreak& graph_break) const;
-  struct MetBreak {
+  struct BreakCount {
     const GraphBreak* graph_break;  // of the tree
     size_t times;
   };
   /// The graph breaks that this call met, each line and reason once.
-  const std::vector<MetBreak>& breaks() const { return breaks_; }
+  const std::vector<BreakCount>& breaks() const { return breaks_; }
   bool met(const GraphBreak& graph_break) const;
   /// Inside a protected call (pcall) operators run when they are called: their errors are for it to catch.
   void enter_protected();
@@ -160,7 +160,7 @@ class TraceReplayer {
   std::vector<Closed> closed_;
   std::vector<std::shared_ptr<PendingSegment>> pending_closed_;  // of this call: some of their values may not be there
   std::unordered_map<const c10::TensorImpl*, ClosedValue> closed_values_;
-  std::vector<MetBreak> breaks_;
+  std::vector<BreakCount> breaks_;
   int protected_depth_ = 0;
   std::optional<GraphBreak> raised_;
   bool escaped_ = false, finished_ = false;

@@ -25,7 +25,7 @@ std::string counted(size_t count, const char* one, const char* many) {
 }
 
 /// That a function has met.
-struct Limit {
+struct ReachedLimit {
   std::string function;
   Source source;
   std::string limit;    // "the limit of 8 captured graphs"
@@ -76,7 +76,7 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
   void met_limit(const std::string& function, const Source& definition, const std::string& limit,
                  const std::string& setting) override {
     const std::lock_guard lock(mutex);
-    const auto same = [&](const Limit& known) {
+    const auto same = [&](const ReachedLimit& known) {
       return known.function == function && known.limit == limit && known.source.line == definition.line &&
              known.source.file == definition.file;
     };
@@ -84,7 +84,7 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
     limits.push_back({function, definition, limit, setting});
   }
 
-  std::vector<Limit> met_limits() const {
+  std::vector<ReachedLimit> met_limits() const {
     const std::lock_guard lock(mutex);
     return limits;
   }
@@ -93,7 +93,7 @@ class CompileProfiler::Counts final : public capture::CompileObserver {
   size_t graphs = 0, operations = 0;
   std::vector<Break> breaks;
   std::vector<Recompile> recompiles;
-  std::vector<Limit> limits;
+  std::vector<ReachedLimit> limits;
 };
 
 CompileProfiler::CompileProfiler() : counts_(std::make_shared<Counts>()) {}
@@ -143,7 +143,7 @@ std::string CompileProfiler::report() const {
     if (one.example != one.guard) text += fmt::format("           last: {}\n", one.example);
     text += fmt::format("           {}\n", one.advice);
   }
-  for (const Limit& one : counts_->met_limits())
+  for (const ReachedLimit& one : counts_->met_limits())
     text += fmt::format(
         "\n{} reached {}; calls that no graph fits run the script. If the advice does not help, set {} to more than "
         "the "

@@ -66,7 +66,7 @@ class HeldSizes {
   SizeGuards take();
 
   SizeOrigins origins;
-  Numbers numbers;  // that only a replay knows
+  CapturedNumbers numbers;  // that only a replay knows
 
  private:
   void require_same_size(const SizeFact& fact);

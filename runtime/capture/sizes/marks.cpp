@@ -14,7 +14,7 @@ using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 struct Marked {
   Weak tensor;
-  std::vector<Mark> marks;
+  std::vector<DimensionMark> marks;
 };
 
 struct MarkRegistry {
@@ -30,18 +30,18 @@ MarkRegistry& registry() {
 
 }  // namespace
 
-void set_mark(const at::Tensor& tensor, Mark mark) {
+void set_mark(const at::Tensor& tensor, DimensionMark mark) {
   MarkRegistry& all = registry();
   const std::lock_guard lock(all.mutex);
   std::erase_if(all.marked, [](const auto& entry) { return entry.second.tensor.expired(); });
   auto [found, fresh] =
       all.marked.try_emplace(tensor.unsafeGetTensorImpl(), Marked{Weak(tensor.getIntrusivePtr()), {}});
-  std::erase_if(found->second.marks, [&](const Mark& known) { return known.dim == mark.dim; });
+  std::erase_if(found->second.marks, [&](const DimensionMark& known) { return known.dim == mark.dim; });
   found->second.marks.push_back(mark);
   all.any.store(true, std::memory_order_release);
 }
 
-std::vector<Mark> marks_of(const at::Tensor& tensor) {
+std::vector<DimensionMark> marks_of(const at::Tensor& tensor) {
   MarkRegistry& all = registry();
   if (!all.any.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(all.mutex);

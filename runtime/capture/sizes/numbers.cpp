@@ -21,7 +21,7 @@ const graph::Value* find(const at::Tensor& number) {
 }
 
 /// Of a value that was found.
-Numbers& numbers() { return Recorder::current()->sizes().numbers; }
+CapturedNumbers& numbers() { return Recorder::current()->sizes().numbers; }
 
 const symbols::SymbolicExpression* expression_of(const at::Tensor& number) {
   const graph::Value* value = find(number);
@@ -46,13 +46,13 @@ std::string what_is_known(const symbols::SymbolTable& table, const symbols::Symb
 
 }  // namespace
 
-const Numbers::TensorSize* Numbers::find_size(const graph::Value* number) const {
+const CapturedNumbers::TensorSize* CapturedNumbers::find_size(const graph::Value* number) const {
   const auto found = sizes_.find(number);
   return found == sizes_.end() ? nullptr : &found->second;
 }
 
 /// Scripts compute numbers in loops, of one another: a walk must not recurse, and must not begin anew for each number.
-bool Numbers::is_of_sizes(const graph::Value* asked) const {
+bool CapturedNumbers::is_of_sizes(const graph::Value* asked) const {
   std::vector<const graph::Value*> left{asked};
   while (!left.empty()) {
     const graph::Value* const number = left.back();
@@ -83,7 +83,7 @@ bool Numbers::is_of_sizes(const graph::Value* asked) const {
   return of_sizes_.at(asked);
 }
 
-std::optional<std::vector<Numbers::TensorSize>> Numbers::sizes_behind(const graph::Value* number) const {
+std::optional<std::vector<CapturedNumbers::TensorSize>> CapturedNumbers::sizes_behind(const graph::Value* number) const {
   if (!is_of_sizes(number)) return std::nullopt;
   std::vector<TensorSize> sizes;
   std::unordered_set<const graph::Value*> seen;
@@ -154,7 +154,7 @@ void specialize(const at::Tensor& number) {
   const bool is_condition = number.scalar_type() == at::kBool;
   if (is_condition && current->sizes().hold_condition(value, number.item().toBool())) return;
   if (const auto sizes = current->sizes().numbers.sizes_behind(value)) {
-    for (const Numbers::TensorSize& size : *sizes) current->sizes().read_size(size.tensor, size.dim);
+    for (const CapturedNumbers::TensorSize& size : *sizes) current->sizes().read_size(size.tensor, size.dim);
     return;
   }
   const symbols::SymbolTable& table = current->sizes().numbers.table;

@@ -18,10 +18,10 @@ namespace triage::capture {
 
 class Recorder;
 
-class Numbers {
+class CapturedNumbers {
  public:
   /// `is_literal`: whether a value is a number that stands in the script.
-  Numbers(symbols::SymbolTable::SizeName size_name, std::function<bool(const graph::Value*)> is_literal)
+  CapturedNumbers(symbols::SymbolTable::SizeName size_name, std::function<bool(const graph::Value*)> is_literal)
       : table(std::move(size_name)), is_literal_(std::move(is_literal)) {}
 
   struct TensorSize {

@@ -104,7 +104,7 @@ Provenance gradient_provenance(const graph::Graph& graph, at::ArrayRef<at::Tenso
 namespace {
 
 /// Says which operation of a TorchScript model runs.
-class Watch final : public diagnose::Observer {
+class Watch final : public diagnose::GraphObserver {
  public:
   /// What a model forks has no places.
   void observe(int64_t point, at::ArrayRef<c10::IValue> /*values*/) override {

@@ -23,7 +23,7 @@ constexpr int64_t failures_that_tell =
 /// The same batch gave other bits: calls depend on earlier ones.
 struct NotRepeated {};
 
-struct Outcome {
+struct IsolationOutcome {
   Tensors outputs, later;  // of the call, and of the clean one behind it
   std::string failure, later_failure;
 };
@@ -79,8 +79,8 @@ class Check {
     return outputs;
   }
 
-  Outcome outcome_of(const Tensors& inputs) {
-    Outcome outcome;
+  IsolationOutcome outcome_of(const Tensors& inputs) {
+    IsolationOutcome outcome;
     if (found_.restarted) {
       subject_.restart();
       call(clean_inputs_);  // captures
@@ -105,7 +105,7 @@ class Check {
       call(clean_inputs_);  // the first may be the script, which captured the graph of the others
     }
     clean_ = outcome_of(clean_inputs_);
-    const Outcome again = outcome_of(clean_inputs_);
+    const IsolationOutcome again = outcome_of(clean_inputs_);
     for (const std::string& failure : {clean_.failure, clean_.later_failure, again.failure, again.later_failure})
       if (!failure.empty()) throw PolicyError(fmt::format("isolate: the batch without a bad sample: {}", failure));
     if (!same(clean_.outputs, again.outputs) || !same(clean_.later, again.later)) {
@@ -144,7 +144,7 @@ class Check {
   /// Returns whether the call failed.
   bool try_row(size_t input, Poison poison, int64_t row) {
     const Tensors inputs = with_poison(input, poison, row);
-    Outcome outcome = outcome_of(inputs);
+    IsolationOutcome outcome = outcome_of(inputs);
     // The first call of its kind may be answered by a script that captures a graph, with other roundings.
     if (!found_.restarted && outcome.failure.empty() && leaks(outcome.outputs, clean_.outputs, row))
       outcome = outcome_of(inputs);
@@ -155,7 +155,7 @@ class Check {
   }
 
   void expect_clean_answer() {
-    Outcome after;
+    IsolationOutcome after;
     try_call(clean_inputs_, after.outputs, after.failure);
     if (!after.failure.empty() || !same(after.outputs, clean_.outputs)) throw NotRepeated();
   }
@@ -289,7 +289,7 @@ class Check {
   const IsolationOptions& options_;
   Tensors clean_inputs_;
   std::vector<int64_t> rows_;
-  Outcome clean_;
+  IsolationOutcome clean_;
   bool looks_later_;  // what a call leaves for the next one is compared, too
   Isolation found_;
 };

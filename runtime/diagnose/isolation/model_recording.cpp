@@ -18,7 +18,7 @@ struct Watched {
   size_t results;
 };
 
-class ModelRecorder final : public Observer {
+class ModelRecorder final : public GraphObserver {
  public:
   ModelRecorder(Recording& recording, const std::vector<Watched>& operations)
       : recording_(recording), values_(recording), operations_(operations) {}

@@ -14,9 +14,9 @@
 namespace triage::diagnose {
 namespace {
 
-class AnswersLaw : public Trial {
+class AnswersLaw : public LawTrial {
  public:
-  using Trial::Trial;
+  using LawTrial::LawTrial;
 
   /// The batch given, twice: the first call may be the script, which captures. Then names and forms are known. Of a
   /// batch that fails, the samples that are answered; false where none is.

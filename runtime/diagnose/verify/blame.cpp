@@ -17,9 +17,9 @@ namespace triage::diagnose {
 namespace {
 
 /// A recording, asked from its results back.
-class Ways {
+class RecordingIndex {
  public:
-  explicit Ways(const Recording& recording) : recording_(recording), producers_(recording.values.size()) {
+  explicit RecordingIndex(const Recording& recording) : recording_(recording), producers_(recording.values.size()) {
     for (size_t i = 0; i < recording.steps.size(); ++i)
       for (const size_t result : recording.steps[i].results) producers_[result] = i;
   }
@@ -72,7 +72,7 @@ class BadElements {
 
 /// Where the recording does not show what a call did, with more samples or another state: the last operator that has a
 /// line.
-std::optional<RecordedStep> last_with_line(const Ways& ways, size_t value) {
+std::optional<RecordedStep> last_with_line(const RecordingIndex& ways, size_t value) {
   for (std::optional<size_t> producer = ways.producer(value); producer; producer = ways.producer(value)) {
     const RecordedStep& step = ways.step(*producer);
     if (!step.is_view && !step.source.file.empty()) return step;
@@ -116,7 +116,7 @@ bool is_clean(const Recording& recording) {
   return true;
 }
 
-bool comes_from(const Ways& ways, size_t value, size_t input) {
+bool comes_from(const RecordingIndex& ways, size_t value, size_t input) {
   std::vector<size_t> open{value};
   for (std::set<size_t> seen; !open.empty();) {
     const size_t next = open.back();
@@ -130,7 +130,7 @@ bool comes_from(const Ways& ways, size_t value, size_t input) {
 }
 
 /// The last operator that looked for bad values of `input`, or that made a mask of them for `push`: it saw none.
-std::optional<RecordedStep> last_search(const Ways& ways, size_t input) {
+std::optional<RecordedStep> last_search(const RecordingIndex& ways, size_t input) {
   std::optional<RecordedStep> last;
   for (const RecordedStep& step : ways.recording().steps) {
     const bool pushes = step.op.rfind("triage::push", 0) == 0;
@@ -153,7 +153,7 @@ bool is_fallback(const RecordedStep& step, size_t read) {
 
 std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
                                      const std::optional<OutputRange>& range) {
-  const Ways ways(recording);
+  const RecordingIndex ways(recording);
   std::optional<size_t> value = ways.output(output);
   if (!value || !ways.tensor(*value).defined()) return std::nullopt;
   const BadElements bad(ways.tensor(*value), range);
@@ -187,7 +187,7 @@ std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
 namespace {
 
 /// Whether a value is a view of what its operator read; one in another dtype has other bits.
-bool shows_another(const Ways& ways, size_t value) {
+bool shows_another(const RecordingIndex& ways, size_t value) {
   const auto producer = ways.producer(value);
   if (!producer || !ways.step(*producer).is_view || ways.step(*producer).reads.empty()) return false;
   return ways.tensor(ways.step(*producer).reads.front()).scalar_type() == ways.tensor(value).scalar_type();
@@ -196,7 +196,7 @@ bool shows_another(const Ways& ways, size_t value) {
 /// Which values are the input, in whatever dtype and form.
 class Carrying {
  public:
-  Carrying(const Ways& ways, const at::Tensor& input) : ways_(ways), input_(input.flatten()) {}
+  Carrying(const RecordingIndex& ways, const at::Tensor& input) : ways_(ways), input_(input.flatten()) {}
 
   bool operator()(size_t value) const {
     if (ways_.value(value).is_flags || !ways_.tensor(value).defined()) return false;
@@ -213,12 +213,12 @@ class Carrying {
   }
 
  private:
-  const Ways& ways_;
+  const RecordingIndex& ways_;
   const at::Tensor input_;
 };
 
 /// A condition of the records, not of values.
-bool is_by_flags(const Ways& ways, size_t value) {
+bool is_by_flags(const RecordingIndex& ways, size_t value) {
   const auto producer = ways.producer(value);
   if (!producer) return false;
   const std::vector<size_t>& reads = ways.step(*producer).reads;
@@ -228,7 +228,7 @@ bool is_by_flags(const Ways& ways, size_t value) {
   });
 }
 
-bool chooses_by_values(const Ways& ways, const RecordedStep& step) {
+bool chooses_by_values(const RecordingIndex& ways, const RecordedStep& step) {
   const bool has_condition_first = step.op.rfind("aten::where", 0) == 0;
   if (!has_condition_first && step.op.rfind("aten::masked_fill", 0) != 0) return false;
   const size_t condition = has_condition_first ? 0 : 1;
@@ -236,7 +236,7 @@ bool chooses_by_values(const Ways& ways, const RecordedStep& step) {
 }
 
 /// What is behind the elements that changed: what has as many elements, else the largest that an operator made.
-std::optional<size_t> next_behind(const Ways& ways, const RecordedStep& step, size_t value, const at::Tensor& mask) {
+std::optional<size_t> next_behind(const RecordingIndex& ways, const RecordedStep& step, size_t value, const at::Tensor& mask) {
   std::optional<size_t> next;
   const auto fits = [&](size_t read) { return ways.tensor(read).numel() == ways.tensor(value).numel(); };
   for (const Part& part : parts_behind(ways.recording(), step, value, mask)) {
@@ -249,7 +249,7 @@ std::optional<size_t> next_behind(const Ways& ways, const RecordedStep& step, si
 }  // namespace
 
 std::optional<RecordedStep> changed(const Recording& recording, size_t output, const at::Tensor& input) {
-  const Ways ways(recording);
+  const RecordingIndex ways(recording);
   const Carrying carries(ways, input);
   std::optional<size_t> value = ways.output(output);
   std::optional<RecordedStep> first;
@@ -363,7 +363,7 @@ class TwoRuns {
   }
 
   const RunOfSample &one_, &other_;
-  const Ways ways_;
+  const RecordingIndex ways_;
   const size_t common_;
   std::set<size_t> seen_;
   std::map<size_t, bool> depends_;

@@ -20,9 +20,9 @@ namespace {
 
 constexpr size_t samples_of_isolation = 4;
 
-class IsolatedLaw : public Trial {
+class IsolatedLaw : public LawTrial {
  public:
-  using Trial::Trial;
+  using LawTrial::LawTrial;
 
   void try_isolated() {
     TriedSamples good;

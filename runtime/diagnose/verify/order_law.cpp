@@ -14,9 +14,9 @@
 namespace triage::diagnose {
 namespace {
 
-class OrderLaw : public Trial {
+class OrderLaw : public LawTrial {
  public:
-  using Trial::Trial;
+  using LawTrial::LawTrial;
 
   void try_order() {
     const Answers together = ask(samples_);

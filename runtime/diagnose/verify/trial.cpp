@@ -33,48 +33,48 @@ TrialState::TrialState(VerifySubject& of, const std::vector<IsolationInput>& bat
   for (const Promise& promise : of.promises()) promises[static_cast<size_t>(promise.law)] = promise;
 }
 
-bool Trial::is_promised(Law law, const std::string& output) const {
+bool LawTrial::is_promised(Law law, const std::string& output) const {
   const std::vector<std::string>& outputs = promise(law).outputs;
   return outputs.empty() || std::find(outputs.begin(), outputs.end(), output) != outputs.end();
 }
 
-void Trial::not_tried(Law law, std::string why) {
+void LawTrial::not_tried(Law law, std::string why) {
   result(law).verdict = Verdict::not_tried;
   result(law).why = std::move(why);
 }
 
-void Trial::add(Law law, Violation violation) {
+void LawTrial::add(Law law, Violation violation) {
   result(law).verdict = Verdict::broken;
   add_to(result(law), std::move(violation));
 }
 
-void Trial::place(Violation& violation, const std::optional<RecordedStep>& step) {
+void LawTrial::place(Violation& violation, const std::optional<RecordedStep>& step) {
   if (!step) return;
   violation.source = step->source;
   violation.op = step->op;
 }
 
-std::vector<std::pair<std::string, at::Tensor>> Trial::named(const Tensors& batch) const {
+std::vector<std::pair<std::string, at::Tensor>> LawTrial::named(const Tensors& batch) const {
   std::vector<std::pair<std::string, at::Tensor>> all;
   for (size_t i = 0; i < inputs_.size(); ++i) all.emplace_back(inputs_[i].name, batch[i]);
   return all;
 }
 
-std::string Trial::name_of(size_t output) const { return graph::output_name(names_, output); }
+std::string LawTrial::name_of(size_t output) const { return graph::output_name(names_, output); }
 
-std::optional<size_t> Trial::input_of(size_t output) const {
+std::optional<size_t> LawTrial::input_of(size_t output) const {
   for (size_t i = 0; i < inputs_.size() && output < names_.size(); ++i)
     if (inputs_[i].name == names_[output] && inputs_[i].has_samples && !inputs_[i].is_flags) return i;
   return std::nullopt;
 }
 
-TriedSamples Trial::picked(const std::vector<size_t>& which) const {
+TriedSamples LawTrial::picked(const std::vector<size_t>& which) const {
   TriedSamples samples;
   for (const size_t i : which) samples.push_back(samples_[i]);
   return samples;
 }
 
-Answers Trial::answers_of(Tensors (IsolationSubject::*call)(const Tensors&), const TriedSamples& samples) {
+Answers LawTrial::answers_of(Tensors (IsolationSubject::*call)(const Tensors&), const TriedSamples& samples) {
   ++found_.calls;
   Answers answers{(subject_.*call)(diagnose::batch_of(inputs_, samples)), names_, is_flags_,
                   static_cast<int64_t>(samples.size()), subject_.codes()};
@@ -84,7 +84,7 @@ Answers Trial::answers_of(Tensors (IsolationSubject::*call)(const Tensors&), con
   return answers;
 }
 
-std::string Trial::failure_of(const Tensors& batch, Source* where) {
+std::string LawTrial::failure_of(const Tensors& batch, Source* where) {
   try {
     ++found_.calls;
     subject_.call(batch);
@@ -97,7 +97,7 @@ std::string Trial::failure_of(const Tensors& batch, Source* where) {
   }
 }
 
-bool Trial::fails_at(const Source& place) {
+bool LawTrial::fails_at(const Source& place) {
   const std::vector<Violation>& failures = result(Law::answers).violations;
   return std::any_of(failures.begin(), failures.end(), [&](const Violation& known) { return is_at(known, place); });
 }

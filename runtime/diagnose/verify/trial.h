@@ -37,9 +37,9 @@ void add_to(LawResult& law, Violation violation);
 bool is_at(const Violation& violation, const Source& place);
 
 /// What each law does with that.
-class Trial {
+class LawTrial {
  public:
-  explicit Trial(TrialState& state)
+  explicit LawTrial(TrialState& state)
       : state_(state),
         subject_(state.subject),
         inputs_(state.inputs),

@@ -18,9 +18,9 @@ namespace {
 constexpr size_t most_blamed = 8;   // samples of one output and law whose operator is looked for
 constexpr size_t most_alone = 512;  // samples that are batches of their own
 
-class ValueLaws : public Trial {
+class ValueLaws : public LawTrial {
  public:
-  using Trial::Trial;
+  using LawTrial::LawTrial;
 
   /// A batch, and what was called before it: the next calls begin with the state that this left.
   struct Turn {

@@ -16,7 +16,7 @@ using Verdict = LawResult::Verdict;
 
 /// A batch of samples that are answered may fail: then that is told, and what was found is kept.
 void try_law(TrialState& state, Law law, void (*check)(TrialState&)) {
-  Trial trial(state);
+  LawTrial trial(state);
   if (!trial.promise(law).kept && law != Law::answers) {
     trial.result(law).verdict = Verdict::not_promised;
     return;

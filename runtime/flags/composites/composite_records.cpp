@@ -155,12 +155,12 @@ RecordedEntries record_in_front(const Tensor& slots, const Fresh& fresh, Dedupe 
 /// A number for each entry: the least one of a row is where the error goes, if it is at most `most`. Duplicates come
 /// first, from -count; then empty entries, from 0; then those that it outranks, from `count`, the weakest first; then
 /// the others.
-struct Places {
+struct EntryPlaces {
   Tensor places;
   Number most;
 };
-Places places_for(const Tensor& slots, const Tensor& severity, const Tensor& live, const Tensor& same,
-                  const Fresh& fresh, const AccumulationConfig& policy) {
+EntryPlaces places_for(const Tensor& slots, const Tensor& severity, const Tensor& live, const Tensor& same,
+                       const Fresh& fresh, const AccumulationConfig& policy) {
   const int64_t count = slots.size(1);
   const auto index = at::arange(count, slots.options());
   if (policy.priority == Priority::chrono) {

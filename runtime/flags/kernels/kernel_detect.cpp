@@ -118,7 +118,7 @@ template <class Bits, uint64_t exponent>
 Tensor detect_as(const Tensor& z, const MaybeTensor& flags, int64_t location, int64_t num_slots, int64_t policy,
                  ScalarType dtype, Wanted wanted) {
   const Geometry shape(z, at::isComplexType(z.scalar_type()) ? 2 : 1);
-  const Detector<NonFinite<Bits, exponent>> detector{{}, static_cast<const Bits*>(z.data_ptr()), shape};
+  const Detector<NonFiniteProbe<Bits, exponent>> detector{{}, static_cast<const Bits*>(z.data_ptr()), shape};
   const Recording how(policy);
   const uint16_t nan = pack_slot(err::nan, location, err::critical);
   const uint16_t inf = pack_slot(err::inf, location, err::critical);

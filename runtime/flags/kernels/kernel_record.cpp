@@ -31,7 +31,7 @@ struct FlagsUpdate {
   /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time:
   /// from `source` to the result, which are the same where it was copied already.
   template <class Fresh>
-  void record(const Rows& source, int64_t first, int64_t last, const Places& places, const Fresh& fresh) const {
+  void record(const Rows& source, int64_t first, int64_t last, const NonzeroPlaces& places, const Fresh& fresh) const {
     const uint16_t* from_there = source[first];
     on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, from_there, after[first], after.width,
                     last - first, &places);
@@ -57,7 +57,7 @@ void each_stretch(const Rows& rows, int64_t most, Stretch stretch) {
 
 // What is pushed into each row of a stretch: slots that lie `step` apart, with room for a vector to read beyond them.
 struct FreshSlots {
-  uint16_t slots[Places::MOST + loops::MOST_LANES];
+  uint16_t slots[NonzeroPlaces::MOST + loops::MOST_LANES];
   int64_t step;
 };
 
@@ -65,10 +65,10 @@ struct FreshSlots {
 // slot_of(row) tells which; prepare(fresh, places, first) where several rows are done at a time.
 template <class T, class SlotOf, class Prepare>
 Tensor pushed_rows(FlagsUpdate& change, const T* values, int64_t step, SlotOf slot_of, Prepare prepare) {
-  constexpr int64_t rows = Places::TOGETHER;
+  constexpr int64_t rows = NonzeroPlaces::TOGETHER;
   const int64_t most = std::max(rows, rows_in_stretch(change.after) / rows * rows);
   each_stretch(change.after, most, [&](int64_t first, int64_t last) {
-    Places places;
+    NonzeroPlaces places;
     change.copy(first, last);
     find_values(places, values + first * step, step, last - first);
     if (!change.in_groups || places.found <= FEW)
@@ -94,7 +94,7 @@ Tensor push_codes(FlagsUpdate& change, const Tensor& code, int64_t location, int
     const bool known = value > 0 && value <= 15;
     return error_slot(known ? value : to_int(err::unknown), location, severity);
   };
-  return pushed_rows(change, codes, step, slot_of, [&](FreshSlots& fresh, const Places& places, int64_t first) {
+  return pushed_rows(change, codes, step, slot_of, [&](FreshSlots& fresh, const NonzeroPlaces& places, int64_t first) {
     fresh.step = 1;
     places.each([&](int64_t i) { fresh.slots[i] = slot_of(first + i); });
   });
@@ -103,7 +103,7 @@ Tensor push_codes(FlagsUpdate& change, const Tensor& code, int64_t location, int
 // Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first
 // of them.
 template <class Visit>
-void each_row_of(const Places& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
+void each_row_of(const NonzeroPlaces& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
   int64_t next = first;
   const auto width = static_cast<uint32_t>(rows.width);
   places.each([&](int64_t word) {
@@ -169,7 +169,7 @@ Tensor push_where(const Tensor& flags, int64_t code, int64_t location, int64_t s
   const uint16_t slot = error_slot(code, location, severity);
   return pushed_rows(
       change, static_cast<const uint8_t*>(where.data_ptr()), where.stride(0), [=](int64_t) { return slot; },
-      [=](FreshSlots& fresh, const Places&, int64_t) {
+      [=](FreshSlots& fresh, const NonzeroPlaces&, int64_t) {
         fresh.step = 0;
         std::fill_n(fresh.slots, loops::MOST_LANES, slot);
       });
@@ -187,7 +187,7 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
     fill_pushed(after, begin, std::min(begin + most, end), slot, change.how);
     for (int64_t first = begin + (end - begin - 1) / most * most; first >= begin; first -= most) {
       const int64_t last = std::min(first + most, end);
-      Places places;
+      NonzeroPlaces places;
       if (first > begin) std::memcpy(after[first], after[begin], static_cast<size_t>(last - first) * after.bytes());
       find_words(places, before[first], (last - first) * before.width);
       if (change.in_groups && places.found > FEW) {
@@ -209,7 +209,7 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   const auto more = other.expect_contiguous();
   const Rows others(*more, change.before);
   each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {
-    Places places;
+    NonzeroPlaces places;
     change.copy(first, last);
     find_words(places, others[first], (last - first) * others.width);
     if (change.in_groups && places.found > FEW) {

@@ -11,7 +11,7 @@ namespace triage::flags::cpu {
 
 /// Some places of a stretch of memory. Of every 64 that were looked at, those are kept that have some: what goes
 /// through them is not led by bits that are as good as random.
-struct Places {
+struct NonzeroPlaces {
   static constexpr int64_t MOST = 8192, TOGETHER = 64;
 
   /// Calls visit(index) for each place, first to last.
@@ -43,7 +43,7 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words) {
   std::memcpy(&bits, bit_of_lane, sizeof(bits));
   uint64_t result = 0;
 #pragma GCC unroll 2
-  for (int first = 0; first < Places::TOGETHER; first += part) {
+  for (int first = 0; first < NonzeroPlaces::TOGETHER; first += part) {
     Vector found = {};
 #pragma GCC unroll 32
     for (int i = 0; i < part; i += lanes)
@@ -56,7 +56,7 @@ TRIAGE_INLINE uint64_t nonzero_words(const Word* words) {
 // What is not zero among `count` values, `together` of which are 64 places: bits_from(first) tells which of those are
 // not.
 template <class BitsFrom>
-TRIAGE_INLINE void fill_places(Places* places, int64_t count, int64_t together, const BitsFrom& bits_from) {
+TRIAGE_INLINE void fill_places(NonzeroPlaces* places, int64_t count, int64_t together, const BitsFrom& bits_from) {
   int64_t filled = 0, found = 0;
   for (int64_t first = 0; first < count; first += together) {
     const uint64_t bits = bits_from(first);
@@ -72,8 +72,8 @@ TRIAGE_INLINE void fill_places(Places* places, int64_t count, int64_t together, 
 // Which words of four slots are not zero.
 struct NonZeroWords {
   template <int bytes>
-  TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, Places* places) const {
-    constexpr int64_t together = Places::TOGETHER * 4;
+  TRIAGE_INLINE void run(const uint16_t* slots, int64_t count, NonzeroPlaces* places) const {
+    constexpr int64_t together = NonzeroPlaces::TOGETHER * 4;
     uint16_t rest[together];
     fill_places(places, count, together, [&](int64_t first) TRIAGE_INLINE_LAMBDA {
       const uint16_t* some = slots + first;
@@ -106,8 +106,8 @@ TRIAGE_INLINE uint64_t nonzero_bytes(const uint8_t* bytes) {
 template <class T>
 struct NonZeroValues {
   template <int bytes>
-  TRIAGE_INLINE void run(const T* values, int64_t step, int64_t count, Places* places) const {
-    constexpr int64_t together = Places::TOGETHER;
+  TRIAGE_INLINE void run(const T* values, int64_t step, int64_t count, NonzeroPlaces* places) const {
+    constexpr int64_t together = NonzeroPlaces::TOGETHER;
     T rest[together];
     fill_places(places, count, together, [&](int64_t first) TRIAGE_INLINE_LAMBDA {
       const int64_t some = std::min(together, count - first);
@@ -130,9 +130,9 @@ struct NonZeroValues {
     } else if constexpr (sizeof(T) == 1) {
       return nonzero_bytes(reinterpret_cast<const uint8_t*>(values));
     } else {
-      uint8_t marks[Places::TOGETHER];
+      uint8_t marks[NonzeroPlaces::TOGETHER];
 #pragma omp simd
-      for (int64_t i = 0; i < Places::TOGETHER; ++i) marks[i] = values[i] != 0;
+      for (int64_t i = 0; i < NonzeroPlaces::TOGETHER; ++i) marks[i] = values[i] != 0;
       return nonzero_bytes(marks);
     }
   }
@@ -141,13 +141,13 @@ struct NonZeroValues {
 }  // namespace loops
 
 /// The words of four slots that are not all zero among `count` slots; the last word may be short.
-inline void find_words(Places& places, const uint16_t* slots, int64_t count) {
+inline void find_words(NonzeroPlaces& places, const uint16_t* slots, int64_t count) {
   on_this_machine(loops::NonZeroWords{}, slots, count, &places);
 }
 
 /// Which of `count` values, `step` apart, are not 0.
 template <class T>
-void find_values(Places& places, const T* values, int64_t step, int64_t count) {
+void find_values(NonzeroPlaces& places, const T* values, int64_t step, int64_t count) {
   on_this_machine(loops::NonZeroValues<T>{}, values, step, count, &places);
 }
 

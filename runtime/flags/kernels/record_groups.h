@@ -134,12 +134,12 @@ class RecordGroup {
  private:
   using Order = std::make_integer_sequence<int, lanes>;
   static constexpr int reach = std::min(width, lanes);  // lanes of one vector that one record has
-  struct Numbers {
+  struct SlotNumbers {
     int16_t of[slots];
   };
   template <int (*number)(int)>
-  static constexpr Numbers numbers() {
-    Numbers result{};
+  static constexpr SlotNumbers numbers() {
+    SlotNumbers result{};
     for (int i = 0; i < slots; ++i) result.of[i] = static_cast<int16_t>(number(i));
     return result;
   }
@@ -213,7 +213,7 @@ class RecordGroup {
 
   static constexpr int number_in_record(int i) { return i % width; }
   static constexpr int bit_of_record(int i) { return 1 << i / width; }
-  static constexpr Numbers NUMBERS = numbers<number_in_record>(), BITS = numbers<bit_of_record>();
+  static constexpr SlotNumbers NUMBERS = numbers<number_in_record>(), BITS = numbers<bit_of_record>();
 
   const Vector severities = Vector{} + static_cast<int16_t>(SEVERITY_MASK), no_place = Vector{} + NO_PLACE;
   Recording how;
@@ -273,7 +273,8 @@ struct RecordGroups {
   Recording how;
 
   template <int bytes>
-  TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t width, int64_t rows, const Places* places) const {
+  TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t width, int64_t rows,
+                         const NonzeroPlaces* places) const {
     switch (width) {
       case 4:
         return walk<RecordGroup<bytes, 4>, 4>(from, to, rows, *places);
@@ -290,10 +291,10 @@ struct RecordGroups {
 
  private:
   template <class Some, int width>
-  TRIAGE_INLINE void walk(const uint16_t* from, uint16_t* to, int64_t rows, const Places& places) const {
+  TRIAGE_INLINE void walk(const uint16_t* from, uint16_t* to, int64_t rows, const NonzeroPlaces& places) const {
     constexpr int bits_a_group = Fresh::a_bit_a_record ? Some::records : Some::slots / 4;
     constexpr uint64_t all = (uint64_t{1} << bits_a_group) - 1, first_of_each = ~uint64_t{0} / all;
-    constexpr int64_t rows_together = Places::TOGETHER / bits_a_group * Some::records;
+    constexpr int64_t rows_together = NonzeroPlaces::TOGETHER / bits_a_group * Some::records;
     const Some group(count, how);
     for (int64_t i = 0; i < places.filled; ++i) {
       const uint64_t bits = places.bits[i];

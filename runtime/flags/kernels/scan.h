@@ -11,7 +11,7 @@ namespace triage::flags::cpu {
 /// Marks floats whose exponent is all ones. `exponent` is the mask of a format's exponent bits: adding the lowest of
 /// them carries into the sign bit exactly when all are set. `add` takes one word, or a vector of them.
 template <class Bits, uint64_t exponent>
-struct NonFinite {
+struct NonFiniteProbe {
   using Word = Bits;
   static constexpr auto mask = static_cast<Bits>(exponent);
   static constexpr auto carry = static_cast<Bits>(exponent & (~exponent + 1));

@@ -344,9 +344,9 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
 }
 
 /// Observes this thread. Traces may nest: the inner one takes over, with the observer of the outer.
-class Observer {
+class TracerScope {
  public:
-  explicit Observer(Tracer& tracer) : previous_(current) {
+  explicit TracerScope(Tracer& tracer) : previous_(current) {
     current = &tracer;
     if (!previous_)
       handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(on_begin, on_end)
@@ -354,12 +354,12 @@ class Observer {
                                                .needsOutputs(true)
                                                .scopes({at::RecordScope::FUNCTION}));
   }
-  ~Observer() {
+  ~TracerScope() {
     current = previous_;
     if (!previous_) at::removeCallback(handle_);
   }
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
+  TracerScope(const TracerScope&) = delete;
+  TracerScope& operator=(const TracerScope&) = delete;
 
  private:
   Tracer* previous_;
@@ -376,7 +376,7 @@ Graph trace(const std::function<std::vector<at::Tensor>(const std::vector<at::Te
   std::vector<at::Tensor> traced, outputs;
   for (const at::Tensor& input : inputs) traced.push_back(tracer.add_input(input));
   {
-    Observer observer(tracer);
+    TracerScope observer(tracer);
     outputs = fn(traced);
   }
   return tracer.finish(outputs);
@@ -390,7 +390,7 @@ Graph trace_primitives(const std::function<std::vector<at::Tensor>(const std::ve
   for (const at::Tensor& constant : constants) tracer.add_constant(constant);
   for (const at::Tensor& input : inputs) traced.push_back(tracer.add_input(input));
   {
-    Observer observer(tracer);
+    TracerScope observer(tracer);
     outputs = fn(traced);
   }
   return tracer.finish(outputs);

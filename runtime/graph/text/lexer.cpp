@@ -17,11 +17,11 @@ int hex_digit(char c) {
   return -1;
 }
 
-class Lexer {
+class GraphLexer {
  public:
-  explicit Lexer(std::string_view text) : text_(text) {}
+  explicit GraphLexer(std::string_view text) : text_(text) {}
 
-  std::vector<Token> run() {
+  std::vector<GraphToken> run() {
     if (text_.size() > kLargestText)
       throw GraphError(fmt::format("the graph text has {} bytes; the limit is {}", text_.size(), kLargestText));
     while (skip_blanks()) {
@@ -38,7 +38,7 @@ class Lexer {
   char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
 
   void begin_token() {
-    token_ = Token();
+    token_ = GraphToken();
     token_.line = line_;
     token_.column = static_cast<int>(at_ - line_start_) + 1;
   }
@@ -64,7 +64,7 @@ class Lexer {
     at_ = end;
   }
 
-  Token next() {
+  GraphToken next() {
     begin_token();
     char c = peek();
     if (c == '%') return value();
@@ -74,32 +74,32 @@ class Lexer {
     bool left_out = text_.substr(at_, 3) == "...";
     if (!left_out && std::string_view("()[],:=").find(c) == std::string_view::npos)
       fail_at(token_.line, token_.column, fmt::format("unexpected `{}`", c));
-    token_.type = Token::Type::sign;
+    token_.type = GraphToken::Type::sign;
     token_.text = text_.substr(at_, left_out ? 3 : 1);
     at_ += token_.text.size();
     return token_;
   }
 
-  Token word() {
+  GraphToken word() {
     size_t start = at_;
     while (is_word_char(peek()) || (peek() == '.' && is_word_char(peek(1))) ||
            (peek() == ':' && peek(1) == ':' && is_word_char(peek(2))))
       at_ += peek() == ':' ? 2 : 1;
-    token_.type = Token::Type::word;
+    token_.type = GraphToken::Type::word;
     token_.text = text_.substr(start, at_ - start);
     return token_;
   }
 
-  Token number() {
+  GraphToken number() {
     size_t start = at_++;
     for (; is_word_char(peek()) || peek() == '.' || peek() == '+' || peek() == '-'; ++at_)
       if ((peek() == '+' || peek() == '-') && text_[at_ - 1] != 'e') break;  // a sign belongs to an exponent only
-    token_.type = Token::Type::number;
+    token_.type = GraphToken::Type::number;
     token_.text = text_.substr(start, at_ - start);
     return token_;
   }
 
-  Token value() {
+  GraphToken value() {
     ++at_;
     if (peek() == '"') {
       string();
@@ -111,11 +111,11 @@ class Lexer {
       if (token_.text.empty()) fail_at(token_.line, token_.column, "expected a name or number after `%`");
       token_.named = !is_digit(token_.text[0]);
     }
-    token_.type = Token::Type::value;
+    token_.type = GraphToken::Type::value;
     return token_;
   }
 
-  Token string() {
+  GraphToken string() {
     size_t start = ++at_;
     while (peek() != '"') {
       if (at_ >= text_.size() || peek() == '\n')
@@ -125,15 +125,15 @@ class Lexer {
     if (!unescape(text_.substr(start, at_ - start), token_.text))
       fail_at(token_.line, token_.column, "the string holds an unknown escape; there are \\\", \\\\, \\n and \\xHH");
     ++at_;
-    token_.type = Token::Type::string;
+    token_.type = GraphToken::Type::string;
     return token_;
   }
 
   std::string_view text_;
   size_t at_ = 0, line_start_ = 0;
   int line_ = 1;
-  Token token_;
-  std::vector<Token> tokens_;
+  GraphToken token_;
+  std::vector<GraphToken> tokens_;
 };
 
 }  // namespace
@@ -145,7 +145,7 @@ void fail_at(int line, int column, const std::string& what) {
       fmt::format("graph text, line {}, column {}: {}{}", line, column, told, what.size() > longest ? "..." : ""));
 }
 
-std::vector<Token> tokens_of(std::string_view text) { return Lexer(text).run(); }
+std::vector<GraphToken> tokens_of(std::string_view text) { return GraphLexer(text).run(); }
 
 bool unescape(std::string_view text, std::string& out) {
   out.clear();

@@ -5,7 +5,7 @@
 
 namespace triage::graph {
 
-struct Token {
+struct GraphToken {
   enum class Type { word, value, number, string, sign, end };
   Type type = Type::end;
   std::string text;  // of a word, number or sign; a value's name or number; a string's content
@@ -24,7 +24,7 @@ inline constexpr size_t kLargestText = size_t{64} << 20, kMostTokens = 2'000'000
 
 /// All tokens of a graph's text, closed by one of type `end`. Words are names, dtypes and operators
 /// (`aten::add.Tensor`).
-std::vector<Token> tokens_of(std::string_view text);
+std::vector<GraphToken> tokens_of(std::string_view text);
 
 /// Undoes the escapes of string_literal. False where the text ends inside of one or it is none that we write.
 bool unescape(std::string_view text, std::string& out);

@@ -53,19 +53,19 @@ class GraphParser {
 
  private:
   // --- tokens ---
-  const Token& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
-  const Token& take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
+  const GraphToken& peek(size_t ahead = 0) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }
+  const GraphToken& take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
 
-  [[noreturn]] static void fail(const Token& token, const std::string& what) {
+  [[noreturn]] static void fail(const GraphToken& token, const std::string& what) {
     fail_at(token.line, token.column, what);
   }
 
   [[noreturn]] void fail_expected(const std::string& expected) const {
-    const Token& token = peek();
-    std::string came = token.type == Token::Type::end      ? "the end of the text"
-                       : token.type == Token::Type::value  ? "`%" + token.text + "`"
-                       : token.type == Token::Type::string ? "the string " + string_literal(token.text)
-                                                           : "`" + token.text + "`";
+    const GraphToken& token = peek();
+    std::string came = token.type == GraphToken::Type::end      ? "the end of the text"
+                       : token.type == GraphToken::Type::value  ? "`%" + token.text + "`"
+                       : token.type == GraphToken::Type::string ? "the string " + string_literal(token.text)
+                                                                : "`" + token.text + "`";
     fail(token, fmt::format("expected {}, got {}", expected, came));
   }
 
@@ -79,21 +79,21 @@ class GraphParser {
     take();
     return true;
   }
-  const Token& expect(std::string_view sign, const std::string& where) {
+  const GraphToken& expect(std::string_view sign, const std::string& where) {
     if (!peek().is(sign)) fail_expected(fmt::format("`{}` {}", sign, where));
     return take();
   }
-  const Token& expect(Token::Type type, const std::string& what) {
+  const GraphToken& expect(GraphToken::Type type, const std::string& what) {
     if (peek().type != type) fail_expected(what);
     return take();
   }
   std::string name(const std::string& what) {
-    if (peek().type != Token::Type::word && peek().type != Token::Type::string) fail_expected(what);
+    if (peek().type != GraphToken::Type::word && peek().type != GraphToken::Type::string) fail_expected(what);
     return take().text;
   }
 
   // --- values ---
-  uint32_t number_of(const Token& token) {
+  uint32_t number_of(const GraphToken& token) {
     uint32_t id = 0;
     if (!read_all(token.text, id) || id > 100'000'000)
       fail(token, fmt::format("`%{}` is not a value: names start with a letter", token.text));
@@ -101,9 +101,9 @@ class GraphParser {
   }
 
   /// The name `3` (written %"3") is not the number 3.
-  static std::string key_of(const Token& token) { return (token.named ? "name " : "number ") + token.text; }
+  static std::string key_of(const GraphToken& token) { return (token.named ? "name " : "number ") + token.text; }
 
-  void remember(const Token& token, Value* value) {
+  void remember(const GraphToken& token, Value* value) {
     if (!token.named)
       graph_.set_id(value, number_of(token));
     else if (graph_.inputs().size() + graph_.constants().size() > kMostNamed)
@@ -111,7 +111,7 @@ class GraphParser {
     if (!values_.emplace(key_of(token), value).second) fail(token, fmt::format("`%{}` is defined twice", token.text));
   }
 
-  Value* find(const Token& token) const {
+  Value* find(const GraphToken& token) const {
     auto found = values_.find(key_of(token));
     if (found == values_.end()) fail(token, fmt::format("`%{}` is not defined before it is used", token.text));
     return found->second;
@@ -124,7 +124,7 @@ class GraphParser {
   }
 
   TensorLayout parse_layout() {
-    const Token& token = expect(Token::Type::string, "a type such as \"f32[32, 512]\"");
+    const GraphToken& token = expect(GraphToken::Type::string, "a type such as \"f32[32, 512]\"");
     try {
       return layout_of(token.text);
     } catch (const GraphError& error) {
@@ -138,7 +138,7 @@ class GraphParser {
     graph_ = Graph(name("the graph's name"));
     expect("(", "before the inputs");
     while (!peek().is(")")) {
-      const Token& token = expect(Token::Type::value, "an input such as %z");
+      const GraphToken& token = expect(GraphToken::Type::value, "an input such as %z");
       if (!token.named) fail(token, fmt::format("input `%{}` needs a name that starts with a letter", token.text));
       auto meta = parse_meta();
       bool flags = accept_word("flags");
@@ -156,16 +156,16 @@ class GraphParser {
     take();  // return
     std::vector<Value*> outputs;
     std::vector<std::string> names;
-    while (peek().type != Token::Type::end) {
+    while (peek().type != GraphToken::Type::end) {
       if (peek(1).is("=")) {
         names.push_back(name("an output's name"));
         take();
       }
-      outputs.push_back(find(expect(Token::Type::value, "an output such as %3")));
+      outputs.push_back(find(expect(GraphToken::Type::value, "an output such as %3")));
       if (!names.empty() && names.size() != outputs.size()) fail(peek(), "either all outputs have names or none");
       if (!accept(",")) break;
     }
-    if (peek().type != Token::Type::end) fail_expected("the end of the text after the outputs");
+    if (peek().type != GraphToken::Type::end) fail_expected("the end of the text after the outputs");
     graph_.set_outputs(std::move(outputs), std::move(names));
   }
 
@@ -180,16 +180,16 @@ class GraphParser {
 
   // --- statements ---
   struct ResultDeclaration {
-    Token token;
+    GraphToken token;
     std::optional<TensorLayout> layout;
     bool flags = false;
   };
 
   void parse_statement() {
     std::vector<ResultDeclaration> results;
-    if (peek().type == Token::Type::value) {
+    if (peek().type == GraphToken::Type::value) {
       do {
-        ResultDeclaration result{expect(Token::Type::value, "a result such as %3"), std::nullopt, false};
+        ResultDeclaration result{expect(GraphToken::Type::value, "a result such as %3"), std::nullopt, false};
         if (accept(":")) result.layout = parse_layout();
         result.flags = accept_word("flags");
         results.push_back(std::move(result));
@@ -201,7 +201,7 @@ class GraphParser {
   }
 
   void parse_node(const std::vector<ResultDeclaration>& results) {
-    const Token op_token = expect(Token::Type::word, "an operator such as aten::add.Tensor, or `return`");
+    const GraphToken op_token = expect(GraphToken::Type::word, "an operator such as aten::add.Tensor, or `return`");
     c10::OperatorHandle op = find_op(op_token);
     std::vector<Operand> operands = parse_arguments(op);
     Node* node = graph_.append(op, std::move(operands), results.size(), source_of(tokens_[at_ - 1].comment));
@@ -218,7 +218,7 @@ class GraphParser {
     check_call(op_token, *node);
   }
 
-  static void check_call(const Token& token, const Node& node) {
+  static void check_call(const GraphToken& token, const Node& node) {
     try {
       verify_call(node);
     } catch (const GraphError& error) {
@@ -226,7 +226,7 @@ class GraphParser {
     }
   }
 
-  static c10::OperatorHandle find_op(const Token& token) {
+  static c10::OperatorHandle find_op(const GraphToken& token) {
     size_t colons = token.text.find("::"), dot = token.text.find('.');
     if (colons == std::string::npos)
       fail(token, fmt::format("expected an operator such as aten::add.Tensor, or `return`, got `{}`", token.text));
@@ -241,13 +241,13 @@ class GraphParser {
     expect("(", "before the arguments");
     std::vector<std::optional<Operand>> given(schema.arguments().size());
     for (size_t position = 0; !peek().is(")"); ++position) {
-      const Token token = peek();
+      const GraphToken token = peek();
       size_t index = peek(1).is("=") ? keyword(schema, given) : position;
       if (index >= given.size()) fail(token, fmt::format("`{}` takes {} arguments", op_name(op), given.size()));
       given[index] = parse_operand(schema.arguments()[index]);
       if (!accept(",")) break;
     }
-    const Token close = expect(")", "after the arguments");
+    const GraphToken close = expect(")", "after the arguments");
     std::vector<Operand> operands;
     for (size_t i = 0; i < given.size(); ++i) {
       const auto& argument = schema.arguments()[i];
@@ -262,7 +262,7 @@ class GraphParser {
   }
 
   size_t keyword(const c10::FunctionSchema& schema, const std::vector<std::optional<Operand>>& given) {
-    const Token token = expect(Token::Type::word, "an argument's name");
+    const GraphToken token = expect(GraphToken::Type::word, "an argument's name");
     take();  // =
     auto index = schema.argumentIndexWithName(token.text);
     if (!index) fail(token, fmt::format("`{}` has no argument `{}`", schema.name(), token.text));
@@ -292,7 +292,7 @@ class GraphParser {
   }
 
   Operand parse_item(const ArgumentType& type, const std::string& argument) {
-    if (peek().type == Token::Type::value) return find(take());
+    if (peek().type == GraphToken::Type::value) return find(take());
     switch (type.kind) {
       case Kind::tensor:
         return parse_number(argument);
@@ -301,13 +301,13 @@ class GraphParser {
       case Kind::boolean:
         return parse_number(argument);
       case Kind::other:  // what else LibTorch has shows as numbers or strings
-        return peek().type == Token::Type::string ? c10::IValue(take().text) : parse_number(argument);
+        return peek().type == GraphToken::Type::string ? c10::IValue(take().text) : parse_number(argument);
       case Kind::integer:
         return parse_integer(type.text(), argument);
       case Kind::real:
         return parse_float(argument);
       case Kind::string:
-        return c10::IValue(expect(Token::Type::string, fmt::format("a string for `{}`", argument)).text);
+        return c10::IValue(expect(GraphToken::Type::string, fmt::format("a string for `{}`", argument)).text);
       case Kind::device:
         return parse_device(argument);
       case Kind::dtype: {
@@ -326,13 +326,14 @@ class GraphParser {
   }
 
   c10::IValue parse_named(std::optional<int64_t> index, const std::string& what, const std::string& argument) {
-    if (peek().type != Token::Type::word || !index) fail_expected(fmt::format("{} for `{}`", what, argument));
+    if (peek().type != GraphToken::Type::word || !index) fail_expected(fmt::format("{} for `{}`", what, argument));
     take();
     return *index;
   }
 
   c10::IValue parse_device(const std::string& argument) {
-    const Token& token = expect(Token::Type::string, fmt::format("a device such as \"cuda:0\" for `{}`", argument));
+    const GraphToken& token =
+        expect(GraphToken::Type::string, fmt::format("a device such as \"cuda:0\" for `{}`", argument));
     try {
       return c10::Device(token.text);
     } catch (const std::exception&) {
@@ -342,7 +343,7 @@ class GraphParser {
 
   c10::IValue parse_integer(const std::string& type, const std::string& argument) {
     int64_t value = 0;
-    if (peek().type != Token::Type::number || !read_all(peek().text, value))
+    if (peek().type != GraphToken::Type::number || !read_all(peek().text, value))
       fail_expected(fmt::format("{} for `{}`", type == "int" ? "an integer" : type, argument));
     take();
     return value;
@@ -366,21 +367,21 @@ class GraphParser {
       return c10::complex<double>(parts[0], parts[1]);
     }
     int64_t integer = 0;
-    if (peek().type == Token::Type::number && read_all(peek().text, integer)) {
+    if (peek().type == GraphToken::Type::number && read_all(peek().text, integer)) {
       take();
       return integer;
     }
-    if (peek().type != Token::Type::number && !is_float_word())
+    if (peek().type != GraphToken::Type::number && !is_float_word())
       fail_expected(fmt::format("a value for `{}`", argument));
     return parse_float(argument);
   }
 
   // --- constants ---
   void parse_constant(const std::vector<ResultDeclaration>& results) {
-    const Token keyword = take();
+    const GraphToken keyword = take();
     if (results.size() != 1 || !results[0].layout)
       fail(keyword, "a constant is written %name: \"f32[3]\" = constant [...]");
-    const Token& token = results[0].token;
+    const GraphToken& token = results[0].token;
     if (!token.named) fail(token, fmt::format("constant `%{}` needs a name that starts with a letter", token.text));
     bool variable = false, requires_grad = false, wrapped = false;
     if (accept("(")) {
@@ -411,7 +412,7 @@ class GraphParser {
     remember(token, value);
   }
 
-  at::Tensor parse_values(const Token& token, const TensorLayout& layout) {
+  at::Tensor parse_values(const GraphToken& token, const TensorLayout& layout) {
     int64_t count = 1;
     for (int64_t size : layout.sizes)
       if (__builtin_mul_overflow(count, size, &count))
@@ -435,7 +436,7 @@ class GraphParser {
   }
 
   /// The same values laid out in memory with other strides, those of an expanded tensor (0) among them.
-  at::Tensor with_strides(const Token& token, const at::Tensor& values, const std::vector<int64_t>& strides) {
+  at::Tensor with_strides(const GraphToken& token, const at::Tensor& values, const std::vector<int64_t>& strides) {
     int64_t span = values.numel() ? 1 : 0;
     for (int64_t dim = 0; dim < values.dim() && span; ++dim) {
       int64_t stride = strides[static_cast<size_t>(dim)];
@@ -461,7 +462,7 @@ class GraphParser {
 
   void parse_nested(at::ScalarType dtype, at::IntArrayRef sizes, char*& out) {
     if (sizes.empty()) {
-      const Token& token = peek();
+      const GraphToken& token = peek();
       if (!parse_element(dtype, out))
         fail(token, fmt::format("`{}` is not a value of dtype {}", token.text, dtype_name(dtype)));
       out += c10::elementSize(dtype);
@@ -489,14 +490,14 @@ class GraphParser {
       take();
       take();
     }
-    if ((peek().type != Token::Type::number && peek().type != Token::Type::word) ||
+    if ((peek().type != GraphToken::Type::number && peek().type != GraphToken::Type::word) ||
         !read_element(peek().text, bits, dtype, out))
       return false;
     take();
     return !bits || accept(")");
   }
 
-  std::vector<Token> tokens_;
+  std::vector<GraphToken> tokens_;
   size_t at_ = 0;
   int64_t span_left_ = kMostSpan;
   Graph graph_;

@@ -11,20 +11,20 @@
 namespace triage::messages {
 namespace {
 
-struct Replay {
+struct ReplaySettings {
   std::atomic<bool> on{false};
   ForkSafeMutex mutex;  // what follows
   std::string folder = variable("TRIAGE_REPLAY_RECORD"), mask = variable("TRIAGE_REPLAY_MASK");
 
-  Replay() {
+  ReplaySettings() {
     if (folder == "0") folder.clear();
     if (folder == "1") folder = "triage_capsules";
     on = !folder.empty();
   }
 };
 
-Replay& replay() {  // never destroyed: calls fail until the process ends
-  static Replay& instance = *new Replay;
+ReplaySettings& replay() {  // never destroyed: calls fail until the process ends
+  static ReplaySettings& instance = *new ReplaySettings;
   return instance;
 }
 

@@ -56,7 +56,7 @@ void write_to_standard_error(const LogRecord& record) {
 }  // namespace
 
 /// No lock is held while a callback runs: it may call the runtime, which logs.
-struct Logger::Sink {
+struct Logger::LogSink {
   void write(const LogRecord& record) {
     auto lock = locked();
     if (!open_) return;
@@ -88,7 +88,7 @@ struct Logger::Sink {
     done_.wait(lock, [&] { return running_.size() == running_.count(std::this_thread::get_id()); });
   }
 
-  static std::shared_ptr<Sink> of_process() noexcept { return {std::shared_ptr<void>(), &immortal<Sink>()}; }
+  static std::shared_ptr<LogSink> of_process() noexcept { return {std::shared_ptr<void>(), &immortal<LogSink>()}; }
 
  private:
   std::unique_lock<std::mutex> locked() {
@@ -108,11 +108,11 @@ struct Logger::Sink {
   std::multiset<std::thread::id> running_;  // the threads in which the callback runs
 };
 
-Logger::Logger() noexcept : sink_(Sink::of_process()) {}
+Logger::Logger() noexcept : sink_(LogSink::of_process()) {}
 
 Logger::Logger(Log log) : Logger() {
   if (!log) return;
-  sink_ = std::make_shared<Sink>();
+  sink_ = std::make_shared<LogSink>();
   sink_->replace(std::make_shared<const Log>(std::move(log)));
 }
 
@@ -128,11 +128,11 @@ void Logger::write(LogLevel level, std::string_view text, const std::vector<LogF
 }
 
 void Logger::close() noexcept {
-  if (sink_ != Sink::of_process()) sink_->close();
+  if (sink_ != LogSink::of_process()) sink_->close();
 }
 
 void Logger::set_log_of_process(Log log) {
-  Sink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr);
+  LogSink::of_process()->replace(log ? std::make_shared<const Log>(std::move(log)) : nullptr);
 }
 
 const Logger& LogTo::current() noexcept { return context.logger ? *context.logger : immortal<Logger>(); }

@@ -25,8 +25,8 @@ class Logger {
   static void set_log_of_process(Log log);
 
  private:
-  struct Sink;
-  std::shared_ptr<Sink> sink_;
+  struct LogSink;
+  std::shared_ptr<LogSink> sink_;
 };
 
 /// While alive, `warn` on this thread writes to `logger`.

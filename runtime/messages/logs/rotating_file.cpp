@@ -51,9 +51,9 @@ bool ends_amid_a_line(const fs::path& path) {
 
 }  // namespace
 
-class RotatingFile::Sink {
+class RotatingFile::RotatingSink {
  public:
-  Sink(const fs::path& path, uint64_t most_bytes, size_t most_files)
+  RotatingSink(const fs::path& path, uint64_t most_bytes, size_t most_files)
       : sink_(path.string(), most_bytes, most_files, /*rotate_on_open=*/false, handlers()) {
     sink_.set_formatter(
         std::make_unique<spdlog::pattern_formatter>("%v", spdlog::pattern_time_type::utc, /*eol=*/"\n"));
@@ -98,7 +98,7 @@ void RotatingFile::open() {
   check_kind(path_);
   const bool torn = ends_amid_a_line(path_);  // by a crash, or a full disk
   try {
-    sink_ = std::make_unique<Sink>(path_, most_bytes_, most_files_);
+    sink_ = std::make_unique<RotatingSink>(path_, most_bytes_, most_files_);
   } catch (const spdlog::spdlog_ex& error) {
     throw FileError(fmt::format("cannot write \"{}\": {}", path_.string(), error.what()));
   }

@@ -23,11 +23,11 @@ class RotatingFile {
   void flush();
 
  private:
-  class Sink;
+  class RotatingSink;
   const std::filesystem::path path_;
   const uint64_t most_bytes_;
   const size_t most_files_;
-  std::unique_ptr<Sink> sink_;
+  std::unique_ptr<RotatingSink> sink_;
 };
 
 }  // namespace triage::messages

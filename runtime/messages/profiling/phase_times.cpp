@@ -18,13 +18,13 @@ namespace {
 
 constexpr size_t most_entries = 10'000;  // a process that makes functions without end has a table with an end
 
-struct Table {
+struct PhaseTable {
   messages::ForkSafeMutex mutex;
   std::vector<PhaseTime> times;
   std::map<std::pair<std::string, std::string>, size_t> place;  // in `times`, by phase and function
 };
 
-Table& table() noexcept { return messages::immortal<Table>(); }
+PhaseTable& table() noexcept { return messages::immortal<PhaseTable>(); }
 
 std::string quoted_for_csv(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -44,7 +44,7 @@ void add_phase_time(const std::string& phase, const std::string& function,
     return TraceEvent("phase").text("phase", phase).text("function", function).graph(function).since(begin);
   });
   try {
-    Table& all = table();
+    PhaseTable& all = table();
     const std::lock_guard lock(all.mutex);
     const bool full = all.times.size() >= most_entries && !all.place.count({phase, function});
     const std::string& name = full ? "..." : function;
@@ -61,7 +61,7 @@ void add_phase_time(const std::string& phase, const std::string& function,
 }
 
 void forget_phase_times() noexcept {
-  Table& all = table();
+  PhaseTable& all = table();
   const std::lock_guard lock(all.mutex);
   all.times.clear();
   all.place.clear();
@@ -70,7 +70,7 @@ void forget_phase_times() noexcept {
 }  // namespace messages
 
 std::vector<PhaseTime> compile_times() {
-  Table& all = table();
+  PhaseTable& all = table();
   const std::lock_guard lock(all.mutex);
   return all.times;
 }

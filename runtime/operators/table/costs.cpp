@@ -294,13 +294,13 @@ double matrices(const at::Tensor& a, const at::Tensor& b) {
 }
 
 /// Sizes of a product of matrices: batch, rows, inner, columns.
-struct Product {
+struct MatrixProductSizes {
   double batch = 1, rows = 1, inner = 1, columns = 1;
   bool expands_first = false, expands_second = false;  // to the batch; matrices alone are one with its rows
 };
 
-Product product_of(const OperatorCall& call) {
-  Product sizes;
+MatrixProductSizes product_of(const OperatorCall& call) {
+  MatrixProductSizes sizes;
   const auto has_both = [&](const Factors& names) {
     return call.positions.of(names.first) >= 0 && call.positions.of(names.second) >= 0;
   };
@@ -348,7 +348,7 @@ double of_spatial(const at::Tensor& tensor, size_t spatial) {
 }  // namespace
 
 double matrix_product(const OperatorCall& call) {
-  const Product p = product_of(call);
+  const MatrixProductSizes p = product_of(call);
   const double operands =
       (p.expands_first ? p.batch * p.rows * p.inner : 0) + (p.expands_second ? p.batch * p.inner * p.columns : 0);
   const double results = call.schema.name() == "aten::addbmm" ? 1 : p.batch;
@@ -356,7 +356,7 @@ double matrix_product(const OperatorCall& call) {
 }
 
 double matrix_product_work(const OperatorCall& call) {
-  const Product p = product_of(call);
+  const MatrixProductSizes p = product_of(call);
   const double own = p.rows * p.columns * p.inner < small_product ? 0 : each_product;
   return p.batch * (p.rows * p.columns * (p.inner + 1) + own) + 5 * given_elements(call);
 }

@@ -19,19 +19,19 @@ std::vector<std::string> words(std::string_view text) {
 
 }  // namespace
 
-Table::Table() {
+OperatorTable::OperatorTable() {
   for (const Rows rows : {elementwise_rows(), reduction_rows(), shape_rows(), indexing_rows(), creation_rows(),
                           linear_rows(), network_rows(), flags_rows(), trusted_rows()})
     for (const Row& row : rows) add(row);
   for (const auto& [name, contract] : contracts) names.push_back(name);
 }
 
-const Table& Table::get() {
-  static const Table* const all = new Table;
+const OperatorTable& OperatorTable::get() {
+  static const OperatorTable* const all = new OperatorTable;
   return *all;
 }
 
-void Table::add(const Row& row) {
+void OperatorTable::add(const Row& row) {
   std::vector<std::string> overloads = words(row.overloads);
   const bool in_place = std::erase(overloads, "_") != 0;
   for (const std::string& base : words(row.names)) {
@@ -43,7 +43,7 @@ void Table::add(const Row& row) {
   }
 }
 
-void Table::add(const Row& row, const std::string& name, const std::string& overload) {
+void OperatorTable::add(const Row& row, const std::string& name, const std::string& overload) {
   const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
   if (!op) return;
   if (!semantics.emplace(&op->schema(), row.does.semantics()).second)
@@ -52,18 +52,18 @@ void Table::add(const Row& row, const std::string& name, const std::string& over
     formulas.emplace_back(overload.empty() ? name : name + "." + overload, formula);
   if (!row.cost.bytes) return;
   std::vector<std::string> own_faults;
-  Contract contract{&row, Positions(op->schema()), read_rules(op->schema(), row.rules, own_faults)};
+  Contract contract{&row, ArgumentPositions(op->schema()), read_rules(op->schema(), row.rules, own_faults)};
   faults.insert(faults.end(), own_faults.begin(), own_faults.end());
   if (own_faults.empty()) contracts.emplace(FullName(name, overload), std::move(contract));
 }
 
 const Semantics& semantics_of(const c10::OperatorHandle& op) {
   static const auto& none = *new Semantics;
-  const auto found = Table::get().semantics.find(&op.schema());
-  return found == Table::get().semantics.end() ? none : found->second;
+  const auto found = OperatorTable::get().semantics.find(&op.schema());
+  return found == OperatorTable::get().semantics.end() ? none : found->second;
 }
 
-const std::vector<std::pair<std::string, std::string_view>>& formulas() { return Table::get().formulas; }
+const std::vector<std::pair<std::string, std::string_view>>& formulas() { return OperatorTable::get().formulas; }
 
 const char* sign(Arithmetic op) {
   static constexpr const char* signs[] = {"",  "-", "+",   "-",   "-", "*",  "/", "//", "%",  "&",
@@ -72,6 +72,6 @@ const char* sign(Arithmetic op) {
   return signs[static_cast<size_t>(op)];
 }
 
-const std::vector<std::string>& table_faults() { return Table::get().faults; }
+const std::vector<std::string>& table_faults() { return OperatorTable::get().faults; }
 
 }  // namespace triage::operators

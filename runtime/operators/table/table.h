@@ -13,17 +13,17 @@ namespace triage::operators {
 
 struct Contract {
   const Row* row;
-  Positions positions;
-  std::vector<Rule> rules;
+  ArgumentPositions positions;
+  std::vector<ArgumentRule> rules;
 };
 
 /// All rows, against the schemas of this LibTorch: a row may name overloads of another one.
-class Table {
+class OperatorTable {
  public:
   using FullName = std::pair<std::string, std::string>;  // "aten::clamp", "Tensor"
 
   /// Lives as long as the dispatcher's own singleton.
-  static const Table& get();
+  static const OperatorTable& get();
 
   std::map<FullName, Contract, std::less<>> contracts;
   std::vector<FullName> names;  // of the contracts
@@ -32,7 +32,7 @@ class Table {
   std::vector<std::string> faults;
 
  private:
-  Table();
+  OperatorTable();
   void add(const Row& row);
   void add(const Row& row, const std::string& name, const std::string& overload);
 };

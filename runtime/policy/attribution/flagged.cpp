@@ -108,7 +108,7 @@ RowPairs::RowPairs(const AnsweredCall& call, int64_t rows) {
 }
 
 bool RowPairs::differ(int64_t row) const {
-  return std::any_of(pairs_.begin(), pairs_.end(), [row](const Pair& pair) {
+  return std::any_of(pairs_.begin(), pairs_.end(), [row](const ComparedTensors& pair) {
     const size_t offset = static_cast<size_t>(row) * pair.row_bytes;
     return std::memcmp(static_cast<const char*>(pair.before.data_ptr()) + offset,
                        static_cast<const char*>(pair.after.data_ptr()) + offset, pair.row_bytes) != 0;

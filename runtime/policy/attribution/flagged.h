@@ -57,11 +57,11 @@ class RowPairs {
   bool any() const noexcept { return any_; }
 
  private:
-  struct Pair {
+  struct ComparedTensors {
     at::Tensor before, after;  // contiguous
     size_t row_bytes;
   };
-  std::vector<Pair> pairs_;
+  std::vector<ComparedTensors> pairs_;
   at::Tensor out_of_range_;
   bool any_ = false;
 };

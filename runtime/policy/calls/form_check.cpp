@@ -91,7 +91,7 @@ void PolicyCall::hold_to_form() const {
   using Seen = AnswerForms::Seen;
   PolicyVersion& version = *asked_->version;
   const bool of_this_call = !asked_->before && !options_.params.empty();
-  const AnswerForms::Outputs outputs{answer_.outputs, answer_.flags_outputs(), version.signature};
+  const AnswerForms::AnswerOutputs outputs{answer_.outputs, answer_.flags_outputs(), version.signature};
   if (of_this_call || !outputs.defined()) return;
   const bool is_asked = asked_->before && version.trial.compares();
   const std::vector<at::Tensor> decisive = read_by_script(version, inputs_);

@@ -35,7 +35,8 @@ CandidateSide side_of(const SideNumbers& numbers) {
   return side;
 }
 
-std::vector<std::string> notes_on(const Candidate& candidate, const Measured& measured, const ShadowReport& shadow) {
+std::vector<std::string> notes_on(const Candidate& candidate, const CanaryMeasurements& measured,
+                                  const ShadowReport& shadow) {
   if (candidate.kind == CandidateKind::canary) return unchecked_rules(measured, candidate.canary);
   std::vector<std::string> notes;
   if (shadow.compared == 0 && shadow.not_comparable > 0)
@@ -110,7 +111,7 @@ std::string Comparison::last_failure() const {
   return last_failure_;
 }
 
-Measured Comparison::measure() const {
+CanaryMeasurements Comparison::measure() const {
   return {live.read(), candidate.read(), failures.load(relaxed), candidate.spread(), live_version};
 }
 
@@ -155,7 +156,7 @@ void check_options(const CanaryOptions& options) {
 
 CandidateReport report_of(const Candidate& candidate, const Comparison& comparison, const std::string& policy,
                           const std::string& reason) {
-  const Measured measured = comparison.measure();
+  const CanaryMeasurements measured = comparison.measure();
   CandidateReport report;
   report.kind = candidate.kind;
   report.state = candidate.state();

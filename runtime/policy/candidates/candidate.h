@@ -26,7 +26,7 @@ class Side {
   uint64_t note(const std::optional<std::chrono::nanoseconds>& time,
                 const std::optional<Counters::Flagged>& flagged) noexcept;
   SideNumbers read() const noexcept;
-  /// As Measured has it.
+  /// As CanaryMeasurements has it.
   double spread() const noexcept;
   uint64_t calls() const noexcept { return calls_.load(std::memory_order_relaxed); }
 
@@ -65,7 +65,7 @@ class Comparison {
   /// The latest failure of the candidate.
   void note_failure(const std::string& message);
   std::string last_failure() const;
-  Measured measure() const;
+  CanaryMeasurements measure() const;
 
  private:
   mutable std::mutex mutex_;  // may be held while a call is compared

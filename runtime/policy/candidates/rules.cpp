@@ -19,7 +19,7 @@ constexpr double least_delay = 20'000;  // ns
 
 double ratio(uint64_t part, uint64_t of) { return of ? static_cast<double>(part) / static_cast<double>(of) : 0; }
 
-std::optional<std::string> too_few_samples(const Measured& measured, const CanaryOptions& options) {
+std::optional<std::string> too_few_samples(const CanaryMeasurements& measured, const CanaryOptions& options) {
   const uint64_t calls = std::min(measured.live.calls, measured.candidate.calls);
   const uint64_t samples = std::min(measured.live.samples, measured.candidate.samples);
   if (calls >= options.min_calls && samples >= options.min_samples && samples > 0) return std::nullopt;
@@ -28,7 +28,7 @@ std::optional<std::string> too_few_samples(const Measured& measured, const Canar
       options.min_calls, options.min_samples, calls, samples);
 }
 
-std::optional<std::string> too_few_times(const Measured& measured, const CanaryOptions& options) {
+std::optional<std::string> too_few_times(const CanaryMeasurements& measured, const CanaryOptions& options) {
   const uint64_t calls = std::min(measured.live.latency.total, measured.candidate.latency.total);
   if (calls >= options.min_calls && calls > 0) return std::nullopt;
   return fmt::format("p99_ratio was not checked: it needs {} timed calls of each side, and there were {}",
@@ -36,7 +36,7 @@ std::optional<std::string> too_few_times(const Measured& measured, const CanaryO
 }
 
 /// Half a flagged sample is added to the live side: where it has none, one of the candidate is no infinite ratio.
-std::optional<std::string> flags_too_often(const Measured& measured, double bound) {
+std::optional<std::string> flags_too_often(const CanaryMeasurements& measured, double bound) {
   const auto live_samples = static_cast<double>(measured.live.samples),
              samples = static_cast<double>(measured.candidate.samples);
   const double live = (static_cast<double>(measured.live.flagged) + 0.5) / (live_samples + 1);
@@ -52,7 +52,7 @@ std::optional<std::string> flags_too_often(const Measured& measured, double boun
       measured.live.flagged, measured.live.samples, 100 * ratio(measured.live.flagged, measured.live.samples), bound);
 }
 
-std::optional<std::string> too_slow(const Measured& measured, double bound) {
+std::optional<std::string> too_slow(const CanaryMeasurements& measured, double bound) {
   const Latency::LatencyHistogram &live = measured.live.latency, &candidate = measured.candidate.latency;
   const auto usual = static_cast<double>(live.quantile(1 - slow_share).count());
   const double most = std::max(usual * bound, usual + least_delay);
@@ -71,7 +71,7 @@ std::optional<std::string> too_slow(const Measured& measured, double bound) {
 
 }  // namespace
 
-std::optional<std::string> broken_rule(const Measured& measured, const CanaryOptions& options) {
+std::optional<std::string> broken_rule(const CanaryMeasurements& measured, const CanaryOptions& options) {
   const RevertIf& rules = options.revert_if;
   if (rules.failures > 0 && measured.failures >= rules.failures)
     return fmt::format("failures: the candidate failed {} call{}, and version {} answered {}; the limit is {}",
@@ -83,7 +83,7 @@ std::optional<std::string> broken_rule(const Measured& measured, const CanaryOpt
   return std::nullopt;
 }
 
-std::vector<std::string> unchecked_rules(const Measured& measured, const CanaryOptions& options) {
+std::vector<std::string> unchecked_rules(const CanaryMeasurements& measured, const CanaryOptions& options) {
   std::vector<std::string> sentences;
   if (options.revert_if.flagged_ratio > 0)
     if (auto few = too_few_samples(measured, options)) sentences.push_back(std::move(*few));

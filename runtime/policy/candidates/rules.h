@@ -17,7 +17,7 @@ struct SideNumbers {
 };
 
 /// What a canary is judged by.
-struct Measured {
+struct CanaryMeasurements {
   SideNumbers live, candidate;
   uint64_t failures = 0;
   /// By how much the flagged samples vary from call to call, against samples that are independent of each other: at
@@ -27,9 +27,9 @@ struct Measured {
 };
 
 /// The rule that is broken, as a sentence with its figures; nothing where none is.
-std::optional<std::string> broken_rule(const Measured& measured, const CanaryOptions& options);
+std::optional<std::string> broken_rule(const CanaryMeasurements& measured, const CanaryOptions& options);
 
 /// Sentences on rules that nothing can be said of yet.
-std::vector<std::string> unchecked_rules(const Measured& measured, const CanaryOptions& options);
+std::vector<std::string> unchecked_rules(const CanaryMeasurements& measured, const CanaryOptions& options);
 
 }  // namespace triage::policy

@@ -76,9 +76,9 @@ const char* why_not_regular(const struct stat& info) {
 
 /// The way from a folder to a file below it, one folder after the other. Each is opened from the one before it, and
 /// none through a link: what is renamed or replaced meanwhile cannot lead out.
-class Walk {
+class FolderWalk {
  public:
-  Walk(const fs::path& folder, const std::string& name) : rest_(parts_of(name)) {
+  FolderWalk(const fs::path& folder, const std::string& name) : rest_(parts_of(name)) {
     const int root = ::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
       fail(errno);
@@ -252,7 +252,7 @@ std::optional<std::string> read_source(const fs::path& path) {
 }
 
 FileContent read_beneath(const fs::path& folder, const std::string& name, uint64_t largest) {
-  Walk walk(folder, name);
+  FolderWalk walk(folder, name);
   const Descriptor file(walk.open_file());
   return file.get() < 0 ? walk.trouble().content(largest) : read_whole(file, largest);
 }
@@ -318,7 +318,7 @@ std::string fingerprint_of(const fs::path& file, const Files& files) {
 std::set<fs::path> places_of(const fs::path& file, const std::vector<std::string>& names) {
   std::set<fs::path> places;
   for (const std::string& name : names) {
-    const std::vector<fs::path> seen = Walk(folder_of(file), name).seen();
+    const std::vector<fs::path> seen = FolderWalk(folder_of(file), name).seen();
     places.insert(seen.begin(), seen.end());
   }
   return places;

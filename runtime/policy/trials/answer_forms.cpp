@@ -27,7 +27,7 @@ bool same_kind(const std::vector<capture::InputShape>& known, at::ArrayRef<at::T
 }
 
 /// All but sizes, and whether it is flags. The host may choose the dtype of flags for each call.
-bool same_types(const Form& form, const AnswerForms::Outputs& outputs) {
+bool same_types(const Form& form, const AnswerForms::AnswerOutputs& outputs) {
   if (form.size() != outputs.tensors.size()) return false;
   for (size_t i = 0; i < form.size(); ++i) {
     const OutputForm& known = form[i];
@@ -42,7 +42,7 @@ bool same_types(const Form& form, const AnswerForms::Outputs& outputs) {
 
 /// Which outputs are flags is known of a version's newest graph, or of its script's last call, which may be another
 /// one.
-bool same_flags(const Form& form, const AnswerForms::Outputs& outputs) {
+bool same_flags(const Form& form, const AnswerForms::AnswerOutputs& outputs) {
   for (size_t i = 0; i < form.size(); ++i)
     if (form[i].is_flags != outputs.are_flags(i)) return false;
   return true;
@@ -63,7 +63,7 @@ int64_t batch_of(const std::vector<capture::InputShape>& inputs) {
 /// Of outputs with the same types: calls `differs(output, dimension)` for each size that is neither as it was nor that
 /// of the batch.
 template <class Differs>
-void compare_sizes(const Form& form, const AnswerForms::Outputs& outputs, int64_t batch_then, int64_t batch_now,
+void compare_sizes(const Form& form, const AnswerForms::AnswerOutputs& outputs, int64_t batch_then, int64_t batch_now,
                    const Differs& differs) {
   for (size_t i = 0; i < form.size(); ++i) {
     if (form[i].is_flags || outputs.is_declared(i)) continue;  // the host chooses how wide flags are
@@ -78,11 +78,11 @@ constexpr size_t most_kinds = 64, most_forms = 8;
 
 }  // namespace
 
-bool AnswerForms::Outputs::defined() const noexcept {
+bool AnswerForms::AnswerOutputs::defined() const noexcept {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined(); });
 }
 
-bool AnswerForms::Outputs::is_declared(size_t output) const noexcept {
+bool AnswerForms::AnswerOutputs::is_declared(size_t output) const noexcept {
   return output < signature.output_types.size() && signature.output_types[output];
 }
 
@@ -102,7 +102,7 @@ void AnswerForms::add(at::ArrayRef<at::Tensor> inputs, Form form) {
   if (kinds_.size() > most_kinds) kinds_.pop_back();
 }
 
-AnswerForms::Seen AnswerForms::look(at::ArrayRef<at::Tensor> inputs, const Outputs& outputs) {
+AnswerForms::Seen AnswerForms::look(at::ArrayRef<at::Tensor> inputs, const AnswerOutputs& outputs) {
   const std::lock_guard lock(mutex_);
   const auto kind = find(inputs, /*any_sizes=*/false);
   const auto alike = [&](const Form& form) { return same_types(form, outputs); };
@@ -125,7 +125,7 @@ AnswerForms::Seen AnswerForms::look(at::ArrayRef<at::Tensor> inputs, const Outpu
   return seen;
 }
 
-void AnswerForms::accept(at::ArrayRef<at::Tensor> inputs, const Outputs& outputs) {
+void AnswerForms::accept(at::ArrayRef<at::Tensor> inputs, const AnswerOutputs& outputs) {
   const std::lock_guard lock(mutex_);
   const auto kind = find(inputs, /*any_sizes=*/false);
   if (kind == kinds_.end()) return add(inputs, form_of(outputs.tensors, outputs.is_flags));

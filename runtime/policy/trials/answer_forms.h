@@ -21,7 +21,7 @@ class AnswerForms {
     other,   // for inputs of this kind callers got another number, dtype, device or rank
     unlike,  // of this kind nothing is known, and it is so for inputs of other sizes
   };
-  struct Outputs {
+  struct AnswerOutputs {
     at::ArrayRef<at::Tensor> tensors;
     const std::vector<bool>& is_flags;
     const Signature& signature;  // each answer was held to what that declares; what it leaves open may differ
@@ -31,9 +31,9 @@ class AnswerForms {
     bool are_flags(size_t output) const noexcept { return output < is_flags.size() && is_flags[output]; }
   };
   /// Looks at an answer to inputs of this kind; the first of a kind becomes known.
-  Seen look(at::ArrayRef<at::Tensor> inputs, const Outputs& outputs);
+  Seen look(at::ArrayRef<at::Tensor> inputs, const AnswerOutputs& outputs);
   /// From now on such an answer fits.
-  void accept(at::ArrayRef<at::Tensor> inputs, const Outputs& outputs);
+  void accept(at::ArrayRef<at::Tensor> inputs, const AnswerOutputs& outputs);
   /// The first form that is known for inputs of this kind, or of other sizes.
   std::optional<Form> known(at::ArrayRef<at::Tensor> inputs) const;
   /// What callers know of another version.

@@ -246,7 +246,7 @@ Json RecordedCall::facts_of(const Answer& answer) {
 }
 
 void RecordedCall::answered(Answer& answer) {
-  if (Recording::Whole* const whole = recording_.whole()) {
+  if (Recording::CapsuleRequest* const whole = recording_.whole()) {
     if (whole->bad_rows) rows_ = bad_rows(answer.outputs);
     whole->done = facts_of(answer);
     answer.capsule.name(whole->file, /*failure=*/false);

@@ -49,9 +49,9 @@ int64_t bytes_of(const Tensors& tensors) {
 int64_t rows_of(const Tensors& inputs) { return inputs.empty() || inputs[0].dim() == 0 ? 1 : inputs[0].size(0); }
 
 /// The policy as a script, and captured: for `eager`, and for `fused`.
-class Subject {
+class BenchedPolicy {
  public:
-  explicit Subject(const BenchCommand& options)
+  explicit BenchedPolicy(const BenchCommand& options)
       : options_(options),
         script_(read_source(options.call.policy), script_options(options)),
         eager_(runtime_options(options, "eager"), options.call),
@@ -286,7 +286,7 @@ int run(const BenchCommand& options) {
     const files::OutputFile writable(options.profile);  // else that is told when everything was measured
   }
   at::set_num_threads(options.threads);
-  const BenchReport report = Subject(options).run();
+  const BenchReport report = BenchedPolicy(options).run();
   if (options.json)
     print_json(to_json(report));
   else

@@ -25,9 +25,9 @@ constexpr size_t longest_line = size_t{16} << 20;
 constexpr files::JsonBounds bounds{.depth = 8, .values = 500'000};
 
 /// The lines of a file, one after the other. A file may be larger than memory, and so may a line.
-class Lines {
+class FileLineReader {
  public:
-  explicit Lines(const std::string& path) : file_(path), rest_(file_.size()) {}
+  explicit FileLineReader(const std::string& path) : file_(path), rest_(file_.size()) {}
 
   /// False at the end. A line that is too long is empty, and `too_long` is set.
   bool next(std::string& line, bool& too_long) {
@@ -88,7 +88,7 @@ void check_header(const std::string& path, const std::optional<Event>& header) {
 }  // namespace
 
 void read_trace(const std::string& path, const std::function<void(const Event&)>& on_event, SkippedLines& skipped) {
-  Lines lines(path);
+  FileLineReader lines(path);
   std::string line;
   bool too_long = false, first = true;
   try {

@@ -57,10 +57,12 @@ std::string file_of_module(std::string name) {
 }
 
 /// On the list of what is being loaded, while alive.
-struct Loading {
+struct ModuleLoadScope {
   std::vector<std::string>& list;
-  Loading(std::vector<std::string>& modules, std::string name) : list(modules) { list.push_back(std::move(name)); }
-  ~Loading() { list.pop_back(); }
+  ModuleLoadScope(std::vector<std::string>& modules, std::string name) : list(modules) {
+    list.push_back(std::move(name));
+  }
+  ~ModuleLoadScope() { list.pop_back(); }
 };
 
 void refuse_cycle(const std::vector<std::string>& loading, const std::string& name) {
@@ -77,7 +79,7 @@ void load_module(lua_State* L, FilesOfLoad& files, const std::string& name) {
   refuse_cycle(files.loading, name);
   const std::string file = file_of_module(name), shown = files.shown(file);
   const auto source = on_behalf_of("require", [&] { return files.read(file); });
-  const Loading loading(files.loading, name);
+  const ModuleLoadScope loading(files.loading, name);
   reserve(L, 0, "modules");
   charge(L, source->size(), 0, 1 + source->size());
   push_chunk(files.state(), *source, "@" + shown);

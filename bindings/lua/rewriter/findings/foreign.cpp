@@ -13,13 +13,15 @@ namespace {
 
 /// Operators with two results, of values and of indices, and how many arguments a call of the method has at least that
 /// gives both.
-struct Pair {
+struct TwoResultOperator {
   std::string_view name;
   size_t arguments;
 };
-constexpr std::array<Pair, 10> kPairs = {Pair{"max", 1},    Pair{"min", 1},   Pair{"median", 1}, Pair{"nanmedian", 1},
-                                         Pair{"mode", 0},   Pair{"sort", 0},  Pair{"topk", 1},   Pair{"kthvalue", 1},
-                                         Pair{"cummax", 1}, Pair{"cummin", 1}};
+constexpr std::array<TwoResultOperator, 10> kPairs = {TwoResultOperator{"max", 1},    TwoResultOperator{"min", 1},
+                                                      TwoResultOperator{"median", 1}, TwoResultOperator{"nanmedian", 1},
+                                                      TwoResultOperator{"mode", 0},   TwoResultOperator{"sort", 0},
+                                                      TwoResultOperator{"topk", 1},   TwoResultOperator{"kthvalue", 1},
+                                                      TwoResultOperator{"cummax", 1}, TwoResultOperator{"cummin", 1}};
 constexpr std::array<std::string_view, 6> kPrefixes = {"f", "F", "r", "b", "rf", "fr"};
 
 const Expression& inside(const Expression& e) {
@@ -47,7 +49,7 @@ bool gives_pair(const Expression& e) {
   const std::string path = method ? "torch." + e.text : called_global(e);
   if (path.rfind("torch.", 0) != 0) return false;
   const size_t given = e.items.size() + (method ? 1 : 0);
-  for (const Pair& pair : kPairs)
+  for (const TwoResultOperator& pair : kPairs)
     if (path.compare(6, std::string::npos, pair.name) == 0) return given > pair.arguments;
   return false;
 }

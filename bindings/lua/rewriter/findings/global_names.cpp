@@ -24,9 +24,9 @@ constexpr std::array<std::string_view, 9> kTakeNil = {"type",  "print",  "tostri
 constexpr std::array<std::string_view, 4> kMakeGlobals = {"_G", "_ENV", "load", "setfenv"};
 
 /// How each expression is used by the one around it.
-class Uses {
+class ExpressionUses {
  public:
-  explicit Uses(const Chunk& chunk) {
+  explicit ExpressionUses(const Chunk& chunk) {
     for (const Expression& e : chunk.expressions) inside(e);
     for (const Statement& s : chunk.statements) {
       const bool condition = s.kind == StatementKind::If || s.kind == StatementKind::While;
@@ -154,7 +154,7 @@ std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk) {
 
 GlobalReads global_reads(std::string_view source, std::string_view chunk_name, const ParseOptions& options) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
-  const Uses uses(*chunk);
+  const ExpressionUses uses(*chunk);
   const Assigned assigned(*chunk);
   GlobalReads result;
   result.foreign = find_foreign(*chunk, source);

@@ -79,18 +79,18 @@ struct RuleSite {
   size_t place;
   std::string called;
   const Expression* expression = nullptr;
-  Rule arm;           // of a branch of natural Lua
+  CoverageRule arm;   // of a branch of natural Lua
   size_t begins = 0;  // its first byte
 };
 
 /// Where the lines of a text begin.
-class Lines {
+class LineStarts {
  public:
-  explicit Lines(std::string_view source) {
+  explicit LineStarts(std::string_view source) {
     for (size_t i = 0; i < source.size(); i++)
       if (source[i] == '\n') begins_.push_back(i + 1);
   }
-  Rule rule_at(size_t place, const std::string& name) const {
+  CoverageRule rule_at(size_t place, const std::string& name) const {
     const auto behind = std::upper_bound(begins_.begin(), begins_.end(), place);
     return {static_cast<int>(behind - begins_.begin()), 1 + static_cast<int>(place - *std::prev(behind)), name};
   }
@@ -104,7 +104,7 @@ std::vector<RuleSite> arms(const Chunk& chunk, std::string_view source) {
   constexpr size_t then = std::string_view("then").size(), otherwise = std::string_view("else").size();
   std::vector<RuleSite> sites;
   if (!is_natural(chunk, source)) return sites;
-  const Lines lines(source);
+  const LineStarts lines(source);
   for (const Statement& s : chunk.statements) {
     if (s.kind != StatementKind::If || !chooses_samples(s)) continue;
     for (size_t i = 0; i < s.values.size(); i++) {
@@ -118,7 +118,7 @@ std::vector<RuleSite> arms(const Chunk& chunk, std::string_view source) {
   return sites;
 }
 
-void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string& called) {
+void add_rules(std::vector<CoverageRule>& rules, const Expression& e, const std::string& called) {
   if (is_branch(e)) {
     rules.push_back({e.op_line, e.op_column, e.text});
   } else if (called == "torch.where" || called == "WHERE") {
@@ -131,7 +131,7 @@ void add_rules(std::vector<Rule>& rules, const Expression& e, const std::string&
 
 }  // namespace
 
-Rules find_rules(std::string_view source, std::string_view chunk_name) {
+CoverageRules find_rules(std::string_view source, std::string_view chunk_name) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, {});
   const Ranges tests = test_ranges(*chunk, source);
   std::vector<RuleSite> sites = arms(*chunk, source);
@@ -143,7 +143,7 @@ Rules find_rules(std::string_view source, std::string_view chunk_name) {
   }
   std::stable_sort(sites.begin(), sites.end(), [](const RuleSite& a, const RuleSite& b) { return a.place < b.place; });
 
-  Rules found;
+  CoverageRules found;
   std::vector<size_t> indices;
   for (const RuleSite& site : sites) {
     indices.push_back(found.rules.size());

@@ -71,7 +71,7 @@ void LuaParser::finish(Statement& statement) {
 }
 
 void LuaParser::parse_statement(Block& block) {
-  const Level level(*this);
+  const NestingLevel level(*this);
   if (accept(';')) return;
   Statement& statement = chunk_->statements.emplace_back();
   statement.line = token_.line;
@@ -292,7 +292,7 @@ void LuaParser::parse_expression_statement(Statement& statement) {
   statement.targets.push_back(first);
   check_assignable(*first);
   // Lua's parser recurses on the targets and so limits them; the levels are given back when the statement ends.
-  std::deque<Level> levels;
+  std::deque<NestingLevel> levels;
   while (accept(',')) {
     levels.emplace_back(*this);
     statement.targets.push_back(parse_suffixed());

@@ -24,16 +24,16 @@ class LuaParser : private TokenStream {
   static constexpr int kMaxLevels = 200;
 
   /// One level of nesting; a chunk with too many is an error, not a crash.
-  class Level {
+  class NestingLevel {
    public:
-    explicit Level(LuaParser& parser) : parser_(parser) {
+    explicit NestingLevel(LuaParser& parser) : parser_(parser) {
       if (++parser_.depth_ > kMaxLevels)
         parser_.fail("C stack overflow: the chunk has too many syntax levels (more than " + std::to_string(kMaxLevels) +
                      ")");
     }
-    ~Level() { parser_.depth_--; }
-    Level(const Level&) = delete;
-    Level& operator=(const Level&) = delete;
+    ~NestingLevel() { parser_.depth_--; }
+    NestingLevel(const NestingLevel&) = delete;
+    NestingLevel& operator=(const NestingLevel&) = delete;
 
    private:
     LuaParser& parser_;

@@ -92,7 +92,7 @@ std::vector<Expression*> LuaParser::parse_expressions() {
 
 /// Reads while operators bind stronger than `limit`.
 Expression* LuaParser::parse_expression(int limit) {
-  const Level level(*this);
+  const NestingLevel level(*this);
   Expression* left = unary_operator(token_) != Operator::None ? parse_unary() : parse_simple();
   for (size_t length = 1;; length++) {
     const Operator op = binary_operator(token_);

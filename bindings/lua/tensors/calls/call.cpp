@@ -31,7 +31,7 @@ constexpr int64_t free_bytes = 4096;  // results as small are counted when they 
 
 c10::IValue value_of(lua_State* L, const Overload& overload, const ArgumentBinding& binding, size_t position,
                      const std::string& name) {
-  const Param& param = overload.params[position];
+  const OverloadParam& param = overload.params[position];
   auto what = [&] { return "`" + name + "` (argument '" + param.name + "')"; };
   if (static_cast<int>(position) == binding.gathered) {  // x:view(2, -1): the rest of the arguments are the list
     lua_createtable(L, static_cast<int>(binding.rest.size()), 0);

@@ -23,7 +23,7 @@ constexpr int cost_of_wrapping = 6;     // a number where a tensor is wanted
 constexpr int cost_of_reading = 8;      // a 0-dim tensor where a number is wanted
 
 /// Parameters where PyTorch's operators take a number for a tensor.
-bool takes_number_for_tensor(const Param& param) {
+bool takes_number_for_tensor(const OverloadParam& param) {
   static const auto& names =
       *new std::unordered_set<std::string_view>{"self", "other", "min", "max", "exponent", "end", "value", "weight"};
   return !param.written && names.count(param.name) != 0;
@@ -66,7 +66,7 @@ double real_value(lua_State* L, int index) {
   return symbolic ? symbolic->item().toDouble() : static_cast<double>(lua_tonumber(L, index));
 }
 
-bool is_reduction(const Param& param, lua_State* L, int index) {
+bool is_reduction(const OverloadParam& param, lua_State* L, int index) {
   if (param.name != "reduction" || lua_type(L, index) != LUA_TSTRING) return false;
   std::string_view text = lua_tostring(L, index);
   return text == "none" || text == "mean" || text == "sum";
@@ -74,7 +74,7 @@ bool is_reduction(const Param& param, lua_State* L, int index) {
 
 bool zero_dim(const at::Tensor* tensor) { return tensor && tensor->dim() == 0; }
 
-int fit_number(lua_State* L, int index, const Param& param) {
+int fit_number(lua_State* L, int index, const OverloadParam& param) {
   if (is_number(L, index)) {
     if (param.kind == ParamKind::scalar) return 0;
     if (param.kind == ParamKind::real) return is_integer(L, index) ? 1 : 0;
@@ -109,7 +109,7 @@ bool element_fits(lua_State* L, int index, ParamKind kind) {
 }
 
 /// Position (1-based) of the first element that does not fit; 0 when all do.
-lua_Integer first_misfit(lua_State* L, int index, const Param& param) {
+lua_Integer first_misfit(lua_State* L, int index, const OverloadParam& param) {
   auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
   for (lua_Integer i = 1; i <= count; ++i) {
     lua_rawgeti(L, index, i);
@@ -155,7 +155,7 @@ bool has_string_keys(lua_State* L, int index) {
   return false;
 }
 
-int fit_list(lua_State* L, int index, const Param& param) {
+int fit_list(lua_State* L, int index, const OverloadParam& param) {
   if (lua_type(L, index) == LUA_TTABLE) {
     if (first_misfit(L, index, param) != 0 || has_string_keys(L, index)) return no_fit;
     auto count = static_cast<int>(lua_rawlen(L, index));
@@ -169,8 +169,8 @@ int fit_list(lua_State* L, int index, const Param& param) {
   return no_fit;
 }
 
-std::string expected(const Param& param) {
-  Param plain;  // without "or nil": whoever gave a value means one
+std::string expected(const OverloadParam& param) {
+  OverloadParam plain;  // without "or nil": whoever gave a value means one
   plain.kind = param.kind;
   std::string text = type_name(plain);
   if (param.kind == ParamKind::integers && param.length > 0) text = "int or " + text;
@@ -193,7 +193,7 @@ at::Scalar number_in(const at::Tensor& tensor, const std::string& what) {
 
 /// Adds what `read` makes of each element to `list`. One number stands for all of `int[2]`, and so does a table of one.
 template <typename List, typename Read>
-List read_list(lua_State* L, int index, const Param& param, List list, const Read& read) {
+List read_list(lua_State* L, int index, const OverloadParam& param, List list, const Read& read) {
   for_each_element(L, index, [&](int element) { list.push_back(read(L, element)); });
   if (list.size() == 1)
     for (int i = 1; i < param.length; ++i) list.push_back(list.get(0));
@@ -241,7 +241,7 @@ int64_t read_integer(lua_State* L, int index, const std::string& what) {
 }
 
 /// Those that are known only at run time stand in the list as tensors, which the recorder reads.
-c10::IValue read_integers(lua_State* L, int index, const Param& param, const std::string& what) {
+c10::IValue read_integers(lua_State* L, int index, const OverloadParam& param, const std::string& what) {
   const auto read = [&](lua_State* S, int i) { return read_integer(S, i, what); };
   if (!holds_kept_numbers(L, index)) return read_list(L, index, param, c10::List<int64_t>(), read);
   return read_list(L, index, param, c10::impl::GenericList(c10::AnyType::get()),
@@ -251,7 +251,7 @@ c10::IValue read_integers(lua_State* L, int index, const Param& param, const std
                    });
 }
 
-c10::IValue read_list(lua_State* L, int index, const Param& param, const std::string& what) {
+c10::IValue read_list(lua_State* L, int index, const OverloadParam& param, const std::string& what) {
   switch (param.kind) {
     case ParamKind::tensors:
       return read_list(L, index, param, c10::List<at::Tensor>(), check_tensor);
@@ -268,7 +268,7 @@ c10::IValue read_list(lua_State* L, int index, const Param& param, const std::st
   }
 }
 
-c10::IValue read_scalar(lua_State* L, int index, const Param& param, const std::string& what) {
+c10::IValue read_scalar(lua_State* L, int index, const OverloadParam& param, const std::string& what) {
   if (const at::Tensor* number = test_kept_number(L, index)) return *number;
   if (const at::Tensor* tensor = test_tensor(L, index)) {
     const at::Scalar number = number_in(*tensor, what);
@@ -311,7 +311,7 @@ int fit_integer(lua_State* L, int index) {
   return fits ? cost_of_reading : no_fit;
 }
 
-int fit(lua_State* L, int index, const Param& param) {
+int fit(lua_State* L, int index, const OverloadParam& param) {
   if (is_none(L, index)) {
     if (param.optional) return 0;
     return lua_isnil(L, index) && param.has_default ? 1 : no_fit;
@@ -347,9 +347,9 @@ int fit(lua_State* L, int index, const Param& param) {
   }
 }
 
-std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params) {
+std::string misfit(lua_State* L, int index, at::ArrayRef<const OverloadParam*> params) {
   std::vector<std::string> kinds;
-  for (const Param* param : params) {
+  for (const OverloadParam* param : params) {
     std::string kind = expected(*param);
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
   }
@@ -368,7 +368,7 @@ std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params) {
   return text + ", got " + describe(L, index);
 }
 
-c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::string& what) {
+c10::IValue to_ivalue(lua_State* L, int index, const OverloadParam& param, const std::string& what) {
   if (is_none(L, index)) return lua_isnil(L, index) && !param.optional ? param.default_value : c10::IValue();
   switch (param.kind) {
     case ParamKind::tensor:
@@ -434,7 +434,7 @@ void push_ivalue(lua_State* L, const c10::IValue& value) {
 }
 
 std::vector<int64_t> check_integers(lua_State* L, int index, const std::string& what) {
-  Param param;
+  OverloadParam param;
   param.kind = ParamKind::integers;
   if (lua_type(L, index) != LUA_TTABLE || fit_list(L, index, param) == no_fit)
     throw std::invalid_argument(what + ": " + misfit(L, index, {&param}));

@@ -11,16 +11,16 @@ namespace triage::lua {
 /// the smallest sum.
 constexpr int no_fit = -1;
 constexpr int cost_of_missing = 3;
-int fit(lua_State* L, int index, const Param& param);
+int fit(lua_State* L, int index, const OverloadParam& param);
 /// The same of an element of a list of integers: a number, or a 0-dim integer tensor, which is read (a param, or a
 /// graph break).
 int fit_integer(lua_State* L, int index);
 
 /// Why a value fits none of `params` (the parameters that overloads have there): "expected int, got string "x"".
-std::string misfit(lua_State* L, int index, at::ArrayRef<const Param*> params);
+std::string misfit(lua_State* L, int index, at::ArrayRef<const OverloadParam*> params);
 
 /// The value for the dispatcher; the value fits. `what` names the argument for messages ("x:sum, argument 'dim'").
-c10::IValue to_ivalue(lua_State* L, int index, const Param& param, const std::string& what);
+c10::IValue to_ivalue(lua_State* L, int index, const OverloadParam& param, const std::string& what);
 
 /// A 0-dim tensor that takes part in type promotion as a number, not as a tensor.
 at::Tensor wrapped_number(const at::Scalar& scalar);

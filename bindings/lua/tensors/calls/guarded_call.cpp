@@ -224,7 +224,7 @@ at::Tensor GuardedArguments::moved(lua_State* L, const GuardedArgument& guard) c
   if (guard.param != 0 || guards_.size() != 1 || !takes_rows || !does.has(Semantics::moves_records) ||
       does.sizes == ResultSizes::select || does.sizes == ResultSizes::parts)
     return {};
-  for (const Param& param : overload_->params)  // what is put into rows has flags of its own
+  for (const OverloadParam& param : overload_->params)  // what is put into rows has flags of its own
     if (param.name == "src" || param.name == "source" || param.name == "values") return {};
   torch::jit::Stack arguments = arguments_;
   arguments[0] = guard.flags;

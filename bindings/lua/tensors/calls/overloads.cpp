@@ -76,8 +76,8 @@ bool writes_to(const c10::AliasInfo& alias) {
   return false;
 }
 
-Param param_of(const c10::Argument& argument) {
-  Param param;
+OverloadParam param_of(const c10::Argument& argument) {
+  OverloadParam param;
   param.name = argument.name();
   c10::TypePtr type = argument.real_type();
   if (type->kind() == c10::TypeKind::OptionalType) {
@@ -120,7 +120,7 @@ std::optional<Overload> prepare(const c10::OperatorHandle& handle) {
                     false,  false, false, operators::find_contract(schema.name(), schema.overload_name())};
   bool has_dtype = false, has_pin = false;
   for (const auto& argument : schema.arguments()) {
-    Param param = param_of(argument);
+    OverloadParam param = param_of(argument);
     if (param.kind == ParamKind::foreign && !param.optional && !param.has_default) return std::nullopt;
     if (param.name == "self") overload.self = static_cast<int>(overload.params.size());
     has_dtype |= param.name == "dtype";
@@ -210,8 +210,8 @@ std::string default_text(const c10::IValue& value) {
   return text.str();
 }
 
-std::string param_text(const Param& param) {
-  Param shown = param;
+std::string param_text(const OverloadParam& param) {
+  OverloadParam shown = param;
   if (param.has_default && param.default_value.isNone()) shown.optional = false;  // " = nil" says it
   std::string text = param.name + ": " + type_name(shown);
   if (param.has_default) text += " = " + default_text(param.default_value);
@@ -221,7 +221,7 @@ std::string param_text(const Param& param) {
 std::string return_text(const c10::FunctionSchema& schema) {
   std::string text;
   for (const auto& result : schema.returns()) {
-    Param param;
+    OverloadParam param;
     param.kind = kind_of(*result.type());
     text += (text.empty() ? "" : ", ") + type_name(param);
   }
@@ -230,7 +230,7 @@ std::string return_text(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
-std::string type_name(const Param& param) {
+std::string type_name(const OverloadParam& param) {
   static const char* const names[] = {
       "Tensor",          "number", "int",           "float",     "boolean",   "string",
       "dtype",           "layout", "memory_format", "device",    "Generator", "{Tensor}",
@@ -241,7 +241,7 @@ std::string type_name(const Param& param) {
 
 std::string Overload::signature() const {
   std::string positions, keywords;
-  for (const Param& param : params) {
+  for (const OverloadParam& param : params) {
     std::string& part = param.keyword_only || param.out ? keywords : positions;
     if (!part.empty()) part += ", ";
     part += param_text(param);

@@ -34,7 +34,7 @@ enum class ParamKind : uint8_t {
   foreign  // streams, storages, script classes: Lua has no such values
 };
 
-struct Param {
+struct OverloadParam {
   std::string name;
   ParamKind kind = ParamKind::foreign;
   bool optional = false;  // takes None
@@ -48,7 +48,7 @@ struct Param {
 
 struct Overload {
   c10::OperatorHandle handle;
-  std::vector<Param> params;
+  std::vector<OverloadParam> params;
   int self = -1;                                  // index of the parameter named `self`
   int positional = 0;                             // parameters that may be given by position; they come first
   bool writes_out = false;                        // an `out=` variant
@@ -88,6 +88,6 @@ bool may_call(lua_State* L, const Overload& overload);
 bool may_call(lua_State* L, const Operator& op);
 
 /// "Tensor", "int", "{int}", "dtype"
-std::string type_name(const Param& param);
+std::string type_name(const OverloadParam& param);
 
 }  // namespace triage::lua

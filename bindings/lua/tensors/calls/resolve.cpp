@@ -26,7 +26,7 @@ int string_keys(lua_State* L, int index) {
   return strings ? (others ? 2 : 1) : 0;
 }
 
-bool names_param(const std::string& option, const Param& param) {
+bool names_param(const std::string& option, const OverloadParam& param) {
   if (option == param.name) return true;
   if (option == "axis") return param.name == "dim";
   if (option == "keepdims") return param.name == "keepdim";
@@ -43,7 +43,7 @@ class Binder {
   /// it was of a wrong type rather than one too many.
   int closeness() const { return 2 * placed_ + (misfit_ ? 1 : 0); }
   /// The parameter whose value is of a wrong type, and the value; null where it failed otherwise.
-  const Param* misfit_param() const { return misfit_; }
+  const OverloadParam* misfit_param() const { return misfit_; }
   int misfit_index() const { return misfit_index_; }
 
   bool bind() {
@@ -58,14 +58,14 @@ class Binder {
     return false;
   }
 
-  bool fail_type(const Param& param, int index) {
+  bool fail_type(const OverloadParam& param, int index) {
     misfit_ = &param;
     misfit_index_ = index;
     return fail(why_ ? "argument '" + param.name + "': " + misfit(L_, index, {&param}) : "");
   }
 
   bool place(size_t position, int index) {
-    const Param& param = overload_.params[position];
+    const OverloadParam& param = overload_.params[position];
     int cost = fit(L_, index, param);
     if (cost == no_fit) return fail_type(param, index);
     binding_.cost += cost;
@@ -105,7 +105,7 @@ class Binder {
     int param = param_at(k);
     if (param != gathering_param()) return false;
     int count = static_cast<int>(arguments_.positions.size()) - k;
-    const Param& list = overload_.params[static_cast<size_t>(param)];
+    const OverloadParam& list = overload_.params[static_cast<size_t>(param)];
     if (count == 1 && (list.length > 0 || list.kind == ParamKind::tensors))
       return false;  // fits as it is, or not at all
     for (int i = k; i < k + count; ++i) {
@@ -178,7 +178,7 @@ class Binder {
 
   bool nothing_missing() {
     for (size_t i = 0; i < overload_.params.size(); ++i) {
-      const Param& param = overload_.params[i];
+      const OverloadParam& param = overload_.params[i];
       if (binding_.slots[i] != 0 || static_cast<int>(i) == binding_.gathered || param.has_default) continue;
       if (!param.optional) return fail("argument '" + param.name + "' (" + type_name(param) + ") is missing");
       binding_.cost += cost_of_missing;  // None, as in Python where the parser has a default the schema lacks
@@ -204,8 +204,8 @@ class Binder {
   ArgumentBinding& binding_;
   std::string* why_;
   int placed_ = 0;
-  Param element_;
-  const Param* misfit_ = nullptr;
+  OverloadParam element_;
+  const OverloadParam* misfit_ = nullptr;
   int misfit_index_ = 0;
 };
 
@@ -215,13 +215,13 @@ std::string unknown_options(const Operator& op, const Arguments& arguments) {
   bool creates = false;
   for (const Overload& overload : op.overloads) {
     creates |= overload.creates;
-    for (const Param& param : overload.params) known.push_back(param.out ? "out" : param.name);
+    for (const OverloadParam& param : overload.params) known.push_back(param.out ? "out" : param.name);
   }
   if (creates) known.push_back("requires_grad");
   std::string text;
   for (const auto& [key, index] : arguments.options) {
     (void)index;
-    Param param;
+    OverloadParam param;
     bool found = std::any_of(known.begin(), known.end(), [&, option = key](const std::string& name) {
       param.name = name;
       return names_param(option, param);
@@ -236,7 +236,7 @@ std::string unknown_options(const Operator& op, const Arguments& arguments) {
 std::string closest_reason(lua_State* L, const Operator& op, const Arguments& arguments) {
   std::string reason =
       arguments.out.empty() ? "it must be called with the option 'out'" : "it has no form that takes 'out'";
-  std::vector<Param> wanted;
+  std::vector<OverloadParam> wanted;
   int closest = -1, wrong = 0;
   for (const Overload& overload : op.overloads) {
     if (overload.writes_out == arguments.out.empty() || !may_call(L, overload)) continue;
@@ -254,8 +254,8 @@ std::string closest_reason(lua_State* L, const Operator& op, const Arguments& ar
     if (same && (wanted.empty() || wanted[0].name == binder.misfit_param()->name))
       wanted.push_back(*binder.misfit_param());
   }
-  std::vector<const Param*> params;
-  for (const Param& param : wanted) params.push_back(&param);
+  std::vector<const OverloadParam*> params;
+  for (const OverloadParam& param : wanted) params.push_back(&param);
   return wanted.empty() ? reason : "argument '" + wanted[0].name + "': " + misfit(L, wrong, params);
 }
 

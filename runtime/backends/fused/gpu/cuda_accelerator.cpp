@@ -196,16 +196,16 @@ class CudaCode final : public GpuCode {
 };
 
 /// A program of NVRTC.
-class Program {
+class NvrtcProgram {
  public:
-  explicit Program(const std::string& text) {
+  explicit NvrtcProgram(const std::string& text) {
     // cuda_source() has what loops take from these.
     static constexpr std::array<const char*, 3> names{"bit", "cstdint", "cstring"}, texts{"", "", ""};
     check(cuda()->nvrtcCreateProgram(&program_, text.c_str(), "triage.cu", names.size(), texts.data(), names.data()));
   }
-  ~Program() { cuda()->nvrtcDestroyProgram(&program_); }
-  Program(const Program&) = delete;
-  Program& operator=(const Program&) = delete;
+  ~NvrtcProgram() { cuda()->nvrtcDestroyProgram(&program_); }
+  NvrtcProgram(const NvrtcProgram&) = delete;
+  NvrtcProgram& operator=(const NvrtcProgram&) = delete;
 
   std::string compiled(const std::vector<std::string>& options) {
     std::vector<const char*> list;
@@ -242,7 +242,7 @@ class CudaAccelerator final : public Accelerator {
   std::unique_ptr<const GpuCode> compile(c10::Device device, const std::string& source,
                                          const std::string& /*parameters*/) const override {
     const int major = attribute(compute_capability_major, device), minor = attribute(compute_capability_minor, device);
-    Program program(cuda_source() + gpu_source() + source);
+    NvrtcProgram program(cuda_source() + gpu_source() + source);
     // Without contraction, for the bits (support/polynomial.h). Numbers that are no floats, and attributes of GCC, are
     // meant.
     const std::string cubin =

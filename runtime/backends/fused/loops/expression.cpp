@@ -25,7 +25,7 @@ bool becomes_int(const LoopValue& value) {
   return value.type == Type::boolean ? row_of(value.opcode).signature.back() == 'W' : value.type < Type::i32;
 }
 
-struct Writer {
+struct ExpressionWriter {
   const Loops& loops;
   const std::vector<bool>& inlined;
   const std::function<std::string(Ref)>& name;
@@ -97,7 +97,7 @@ std::vector<bool> inlined_values(const Loops& loops) {
 
 std::string expression(const Loops& loops, const std::vector<bool>& inlined, Ref ref,
                        const std::function<std::string(Ref)>& name) {
-  return Writer{loops, inlined, name}.text(ref);
+  return ExpressionWriter{loops, inlined, name}.text(ref);
 }
 
 std::string type_code(const LoopValue& value) {

@@ -163,11 +163,11 @@ std::set<Ref> Schedule::needed_in(int pass, int32_t loop) const {
 /// What is worth it and needed again after it was computed; and what is reduced over segments where another loop reads
 /// it.
 void Schedule::choose_kept() {
-  struct Uses {
+  struct UseCounts {
     int first = 0, again = 0;  // where it would be kept, and where it would be read then
     bool other_pass = false;
   };
-  std::map<Ref, Uses> uses;
+  std::map<Ref, UseCounts> uses;
   for (int pass = 0; pass <= last_pass_; ++pass)
     for (const int32_t loop : order_)
       for (int step = 0; step <= last_step(pass, loop); ++step)
@@ -175,7 +175,7 @@ void Schedule::choose_kept() {
           if (is_local(ref, pass, loop)) continue;
           const int32_t own = at(ref).extent;
           const Time made = time(ref, own), now{pass, step};
-          Uses& of = uses[ref];
+          UseCounts& of = uses[ref];
           if (loop == own && made == now && !is_segment_reduction(ref))
             ++of.first;
           else if (loop == own || is_segment_reduction(ref) || made.pass <= pass)

@@ -46,14 +46,14 @@ bool fits(const TensorForm& form, int64_t num_slots, int64_t policy) {
 }
 
 /// How a push marks rows: the integers that stand in the value.
-struct Mark {
+struct PushArguments {
   int64_t location, severity, num_slots, policy;
 };
-Ref push(Lowering& l, Ref record, Ref where, Ref code, const Mark& mark) {
+Ref push(Lowering& l, Ref record, Ref where, Ref code, const PushArguments& mark) {
   return l.apply(Opcode::record_push, {record, where, code},
                  {mark.num_slots, mark.location, mark.severity, mark.policy});
 }
-Ref push_known(Lowering& l, Ref record, Ref where, int64_t code, const Mark& mark) {
+Ref push_known(Lowering& l, Ref record, Ref where, int64_t code, const PushArguments& mark) {
   const bool is_short = code == whole_bits(Type::i32, code);
   return push(l, record, where, l.literal(is_short ? Type::i32 : Type::i64, code), mark);
 }
@@ -205,7 +205,7 @@ bool detect(Lowering& l, bool nan, bool inf) {
   const auto f = start(l, 1, (*n)[1], static_cast<at::ScalarType>((*n)[3]));
   if (!f || !fits(f->form, (*n)[1], (*n)[2])) return false;
   if (!at::isFloatingType(z->form.dtype)) return l.result(0, f->form, f->value);
-  const Mark mark{(*n)[0], 3, (*n)[1], (*n)[2]};
+  const PushArguments mark{(*n)[0], 3, (*n)[1], (*n)[2]};
   Ref record = f->value;
   if (nan) record = push_known(l, record, detected(l, z->value, nan_in_row), 1, mark);
   if (nan && inf) l.as_step(record);

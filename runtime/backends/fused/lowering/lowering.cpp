@@ -57,13 +57,13 @@ std::vector<int64_t> without_ones(std::vector<int64_t> sizes) {
 }
 
 /// What there is for an operator: its function, or formulas.
-struct Ways {
+struct OperatorLowering {
   Lower function = nullptr;
   std::vector<const FormulaRow*> formulas;
 };
-const Ways* find_ways(const std::string& op) {
-  static const auto& table = *new std::unordered_map<std::string, Ways>([] {
-    std::unordered_map<std::string, Ways> all;
+const OperatorLowering* find_ways(const std::string& op) {
+  static const auto& table = *new std::unordered_map<std::string, OperatorLowering>([] {
+    std::unordered_map<std::string, OperatorLowering> all;
     for (const auto* part : {&elementwise_operators(), &host_numbers(), &reshapes(), &activations(), &divisions(),
                              &reductions(), &flags_operators()})
       for (const auto& [name, function] : *part) all[name].function = function;
@@ -74,7 +74,7 @@ const Ways* find_ways(const std::string& op) {
   return found == table.end() ? nullptr : &found->second;
 }
 
-bool lower(Lowering& l, const Ways& ways) {
+bool lower(Lowering& l, const OperatorLowering& ways) {
   if (ways.function) return ways.function(l);
   return std::any_of(ways.formulas.begin(), ways.formulas.end(),
                      [&](const FormulaRow* row) { return elementwise(l, row->dtypes, row->formula.c_str()); });
@@ -100,7 +100,7 @@ bool is_too_deep(const std::vector<LoopValue>& values, size_t first) {
 bool can_lower(const std::string& op) { return find_ways(op) != nullptr; }
 
 bool Lowering::add(const Node& node) {
-  const Ways* const ways = find_ways(graph::op_name(node.op));
+  const OperatorLowering* const ways = find_ways(graph::op_name(node.op));
   const auto is_elsewhere = [&](const Value* result) { return result->meta && !is_there(*result->meta); };
   if (std::any_of(node.results.begin(), node.results.end(), is_elsewhere)) return false;
   node_ = &node;
