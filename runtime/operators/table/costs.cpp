@@ -125,9 +125,9 @@ double broadcast(const Call& call) {
 }
 
 /// What two of the arguments broadcast to.
-static double broadcast_elements(const Call& call, Name first, Name second) {
+static double broadcast_elements(const Call& call, ArgumentName first, ArgumentName second) {
   Sizes sizes;
-  for (const Name name : {first, second}) broadcast_with(sizes, call.tensor(name)->sizes());
+  for (const ArgumentName name : {first, second}) broadcast_with(sizes, call.tensor(name)->sizes());
   return product(sizes);
 }
 
@@ -170,7 +170,7 @@ struct Indexed {
 };
 
 const at::Tensor* indexed_tensor(const Call& call) {
-  return call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
+  return call.tensor(call.tensor("weight") ? ArgumentName("weight") : ArgumentName("self"));
 }
 
 Indexed indexed_elements(const Call& call) {
@@ -198,7 +198,8 @@ Indexed indexed_elements(const Call& call) {
     }
     for (; dim < self->dim(); ++dim) rest *= size_of(*self, dim);
     places = product(sizes);
-  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? Name("indices") : Name("index"))) {
+  } else if (const at::Tensor* index =
+                 call.tensor(call.tensor("indices") ? ArgumentName("indices") : ArgumentName("index"))) {
     places = elements(*index);
     if (call.positions.of("weight") >= 0) rest = size_of(*self, 1);  // embedding
     const std::string& name = call.schema.name();
@@ -275,7 +276,7 @@ double sum_of(c10::ArrayRef<int64_t> sizes) {
 /// The names of the two tensors of a product; a vector `self` of addmm is none of them.
 struct Factors {
   enum class Kind : uint8_t { matrices, rows_of_both, all_pairs };
-  Name first, second;
+  ArgumentName first, second;
   Kind kind = Kind::matrices;
 };
 constexpr Factors all_factors[] = {
@@ -378,7 +379,7 @@ double distance_work(const Call& call) {
 }
 
 double cubic_work(const Call& call) {
-  const at::Tensor& self = *call.tensor(call.tensor("A") ? Name("A") : Name("self"));
+  const at::Tensor& self = *call.tensor(call.tensor("A") ? ArgumentName("A") : ArgumentName("self"));
   const double rows = size_of(self, -2), columns = size_of(self, -1);
   return elements(self) * 4 * std::max(rows, columns) + elements(self) / (rows * columns) * each_matrix;
 }
@@ -613,7 +614,7 @@ double orthogonal(const Call& call) {
 }
 
 double norm_work(const Call& call) {
-  const double order = call.number(call.schema.argumentIndexWithName("p") ? Name("p") : Name("ord"), 2);
+  const double order = call.number(call.schema.argumentIndexWithName("p") ? ArgumentName("p") : ArgumentName("ord"), 2);
   return given_elements(call) * (order == 1 || order == 2 || std::isinf(order) ? 1 : 4);
 }
 
@@ -624,7 +625,7 @@ double repeated_difference(const Call& call) { return (given_elements(call) + 8)
 
 static double repeated_elements(const Call& call) {
   double times = 1;
-  for (const Name name : {Name("repeats"), Name("dims")})
+  for (const ArgumentName name : {ArgumentName("repeats"), ArgumentName("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
   return elements(*call.tensor("self")) * times;
 }
