@@ -15,20 +15,20 @@
 namespace triage::c {
 namespace {
 
-struct Name {
+struct InternedName {
   const std::string text;
-  Name* next;
+  InternedName* next;
 };
 
 /// The same text, for the life of the process. There are at most about two thousand: names of locations, and `(3
 /// dropped)`; and few names of a policy's own codes. No lock: a child forked while another thread held it would wait
 /// forever. Two threads at once may keep a name twice.
 const char* kept(const std::string& name) {
-  static std::atomic<Name*> lists[256];
-  std::atomic<Name*>& newest = lists[std::hash<std::string>()(name) % std::size(lists)];
-  for (const Name* known = newest; known; known = known->next)
+  static std::atomic<InternedName*> lists[256];
+  std::atomic<InternedName*>& newest = lists[std::hash<std::string>()(name) % std::size(lists)];
+  for (const InternedName* known = newest; known; known = known->next)
     if (known->text == name) return known->text.c_str();
-  auto* const added = new Name{name, newest};
+  auto* const added = new InternedName{name, newest};
   while (!newest.compare_exchange_weak(added->next, added)) {
   }
   return added->text.c_str();

@@ -47,7 +47,7 @@ struct CandidateTexts {
 };
 
 /// What a host may read of a thread's latest calls, and where the thread is.
-struct ThreadContext {
+struct HostThreadContext {
   CallStack stack;
   LastError error;
   RunInfo info;                       // what one allocates, a thread allocates once
@@ -58,6 +58,6 @@ struct ThreadContext {
 };
 
 /// Of the thread, because threads share handles: what one of them reads, another one's call must not change.
-inline thread_local ThreadContext context;
+inline thread_local HostThreadContext context;
 
 }  // namespace triage::c

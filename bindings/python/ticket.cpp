@@ -10,11 +10,11 @@ namespace triage::python {
 namespace {
 
 /// Aligned as compilers want their inputs: they copy those that are not.
-struct alignas(64) Memory {
+struct alignas(64) AlignedByte {
   uint8_t byte = 1;
 };
 struct Ticket {
-  Memory memory;
+  AlignedByte memory;
   ForwardCall call;
 };
 

@@ -26,8 +26,8 @@ namespace triage {
 namespace {
 
 using eager::ArgumentSlot;
-using eager::Output;
-using eager::Plan;
+using eager::EagerPlan;
+using eager::PlanOutput;
 using eager::PlanStep;
 using eager::Register;
 
@@ -93,7 +93,7 @@ class ResultBytes {
 
 class EagerExecutable final : public Executable {
  public:
-  EagerExecutable(Plan plan, bool separates, bool knows_rows)
+  EagerExecutable(EagerPlan plan, bool separates, bool knows_rows)
       : plan_(std::move(plan)), separates_(separates), knows_rows_(knows_rows) {}
 
   void run(at::ArrayRef<at::Tensor> inputs, std::vector<at::Tensor>& outputs, const CallContext& call) const override {
@@ -101,16 +101,16 @@ class EagerExecutable final : public Executable {
       throw InputError(fmt::format("graph `{}` takes {} inputs, got {}", plan_.name, plan_.num_inputs, inputs.size()));
     outputs.reserve(plan_.outputs.size());
     if (plan_.steps.empty()) {
-      for (const Output& output : plan_.outputs) outputs.push_back(passed_through(output, inputs));
+      for (const PlanOutput& output : plan_.outputs) outputs.push_back(passed_through(output, inputs));
       return;
     }
     std::optional<flags::KnownRows> rows;
     if (knows_rows_) rows.emplace(flags::KnownRows::Writes::none);
     Lease lease(plan_.num_registers - plan_.num_inputs);
     run_steps(inputs, *lease, call.deadline);
-    for (const Output& output : plan_.outputs)
-      outputs.push_back(output.from == Output::From::result ? result(output, inputs, (*lease).registers)
-                                                            : passed_through(output, inputs));
+    for (const PlanOutput& output : plan_.outputs)
+      outputs.push_back(output.from == PlanOutput::From::result ? result(output, inputs, (*lease).registers)
+                                                                : passed_through(output, inputs));
   }
 
   size_t spared_calls() const override { return 0; }
@@ -251,13 +251,14 @@ class EagerExecutable final : public Executable {
                       count, step.num_results));
   }
 
-  at::Tensor passed_through(const Output& output, at::ArrayRef<at::Tensor> inputs) const {
-    if (output.from == Output::From::input) return inputs[output.index];
+  at::Tensor passed_through(const PlanOutput& output, at::ArrayRef<at::Tensor> inputs) const {
+    if (output.from == PlanOutput::From::input) return inputs[output.index];
     const at::Tensor& constant = plan_.constants[output.index].toTensor();
     return separates_ ? own_copy(constant) : constant;
   }
 
-  at::Tensor result(const Output& output, at::ArrayRef<at::Tensor> inputs, std::vector<c10::IValue>& registers) const {
+  at::Tensor result(const PlanOutput& output, at::ArrayRef<at::Tensor> inputs,
+                    std::vector<c10::IValue>& registers) const {
     c10::IValue& from = registers[output.index - plan_.num_inputs];
     at::Tensor tensor = output.last ? std::move(from).toTensor() : from.toTensor();
     return separates_ && is_lent(tensor, inputs) ? own_copy(tensor) : tensor;
@@ -276,7 +277,7 @@ class EagerExecutable final : public Executable {
                       origin.source);
   }
 
-  Plan plan_;
+  EagerPlan plan_;
   bool separates_;   // outputs from inputs and constants
   bool knows_rows_;  // composites may be called
 };

@@ -18,7 +18,7 @@ class Planner {
  public:
   explicit Planner(const Graph& graph) : graph_(graph) {}
 
-  Plan run() {
+  EagerPlan run() {
     plan_.name = graph_.name();
     plan_.num_inputs = graph_.inputs().size();
     for (const auto& input : graph_.inputs()) assign(input.value);
@@ -167,16 +167,16 @@ class Planner {
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       const Value* value = graph_.outputs()[i];
       if (auto constant = constants_.find(value); constant != constants_.end())
-        plan_.outputs.push_back({Output::From::constant, constant->second});
+        plan_.outputs.push_back({PlanOutput::From::constant, constant->second});
       else if (value->producer)
-        plan_.outputs.push_back({Output::From::result, registers_.at(value), last.at(value) == i});
+        plan_.outputs.push_back({PlanOutput::From::result, registers_.at(value), last.at(value) == i});
       else
-        plan_.outputs.push_back({Output::From::input, registers_.at(value)});
+        plan_.outputs.push_back({PlanOutput::From::input, registers_.at(value)});
     }
   }
 
   const Graph& graph_;
-  Plan plan_;
+  EagerPlan plan_;
   std::unordered_map<const Value*, Register> registers_;
   std::unordered_map<const Value*, uint32_t> constants_;
   std::unordered_map<const Value*, const void*> last_use_;
@@ -186,9 +186,9 @@ class Planner {
 
 }  // namespace
 
-Plan plan_of(const Graph& graph) { return Planner(graph).run(); }
+EagerPlan plan_of(const Graph& graph) { return Planner(graph).run(); }
 
-size_t bytes(const Plan& plan) {
+size_t bytes(const EagerPlan& plan) {
   using graph::heap_bytes;
   size_t bytes = heap_bytes(plan.name) + heap_bytes(plan.steps) + heap_bytes(plan.slots) + heap_bytes(plan.constants) +
                  heap_bytes(plan.lists) + heap_bytes(plan.unused) + heap_bytes(plan.outputs) +

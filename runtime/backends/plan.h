@@ -28,7 +28,7 @@ struct ArgumentSlot {
   };
   From from = From::constant;
   graph::Kind kind = graph::Kind::tensor;
-  uint32_t index = 0;  // register, or index into Plan::constants or Plan::lists
+  uint32_t index = 0;  // register, or index into EagerPlan::constants or EagerPlan::lists
 };
 
 struct List {
@@ -38,12 +38,12 @@ struct List {
 
 struct PlanStep {
   c10::OperatorHandle op;
-  uint32_t first_slot;  // into Plan::slots; one for each argument of the schema
+  uint32_t first_slot;  // into EagerPlan::slots; one for each argument of the schema
   uint32_t num_slots;
   Register first_result;  // results lie side by side
   uint32_t num_results;
   bool returns_list;      // results come as at least one list, to be flattened
-  uint32_t first_unused;  // into Plan::unused: results nobody reads
+  uint32_t first_unused;  // into EagerPlan::unused: results nobody reads
   uint32_t num_unused;
   const operators::Contract* contract = nullptr;  // what it is held to where the graph is not trusted; null: nothing
   operators::AskedAgain asked = operators::AskedAgain::never;  // whether other inputs may take it out of its contract
@@ -55,14 +55,14 @@ struct StepOrigin {
   Source source;
 };
 
-struct Output {
+struct PlanOutput {
   enum class From : uint8_t { input, constant, result };
   From from;
   uint32_t index;     // input, constant tensor, or register
   bool last = false;  // nobody else reads the register: move it out
 };
 
-struct Plan {
+struct EagerPlan {
   std::string name;
   size_t num_inputs = 0;
   size_t num_registers = 0;
@@ -71,12 +71,12 @@ struct Plan {
   std::vector<c10::IValue> constants;
   std::vector<List> lists;
   std::vector<Register> unused;
-  std::vector<Output> outputs;
+  std::vector<PlanOutput> outputs;
   std::vector<at::Tensor> tensors;  // constants and variables, with which outputs must not share memory
   std::vector<StepOrigin> origins;  // one for each step
 };
 
-Plan plan_of(const graph::Graph& graph);
-size_t bytes(const Plan& plan);
+EagerPlan plan_of(const graph::Graph& graph);
+size_t bytes(const EagerPlan& plan);
 
 }  // namespace triage::eager

@@ -32,33 +32,33 @@ const char* kind_of(const std::exception& error) {
 
 }  // namespace
 
-bool wanted() noexcept { return Recording::current() != nullptr || messages::replay_record_on(); }
+bool wanted() noexcept { return CapsuleRecording::current() != nullptr || messages::replay_record_on(); }
 
-Recording::Recording(const at::Generator& generator, bool later) : outer_(std::exchange(current_, this)) {
+CapsuleRecording::CapsuleRecording(const at::Generator& generator, bool later) : outer_(std::exchange(current_, this)) {
   set_generator(generator, later);
 }
 
-Recording::Recording(CapsuleRequest& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
+CapsuleRecording::CapsuleRecording(CapsuleRequest& whole) : outer_(std::exchange(current_, this)), whole_(&whole) {}
 
-Recording::~Recording() { current_ = outer_; }
+CapsuleRecording::~CapsuleRecording() { current_ = outer_; }
 
-Recording* Recording::asked_for() noexcept {
+CapsuleRecording* CapsuleRecording::asked_for() noexcept {
   return current_ && current_->whole_ && !current_->whole_->done ? current_ : nullptr;
 }
 
-void Recording::set_generator(at::Generator generator, bool later) {
+void CapsuleRecording::set_generator(at::Generator generator, bool later) {
   source_ = std::move(generator);
   generator_ = {};
   if (!later) copy_generator();
 }
 
-void Recording::copy_generator() {
+void CapsuleRecording::copy_generator() {
   if (generator_.defined() || !source_.defined()) return;
   const std::lock_guard<std::mutex> lock(source_.mutex());
   generator_ = source_.clone();
 }
 
-void Recording::before_script(SavesState& script) {
+void CapsuleRecording::before_script(SavesState& script) {
   copy_generator();
   if (has_script()) return;
   try {
@@ -70,13 +70,13 @@ void Recording::before_script(SavesState& script) {
   }
 }
 
-void Recording::note_host_call(const std::string& name, const std::vector<at::Tensor>& results) {
+void CapsuleRecording::note_host_call(const std::string& name, const std::vector<at::Tensor>& results) {
   Json numbers = Json::array();
   for (const at::Tensor& result : results) numbers.push_back(tensors_.add(result));
   host_calls_.push_back({{"name", name}, {"results", std::move(numbers)}});
 }
 
-void Recording::note_node_call(NodeCall call) {
+void CapsuleRecording::note_node_call(NodeCall call) {
   for (const std::vector<at::Tensor>* tensors : {&call.arguments, &call.results})
     for (const at::Tensor& tensor : *tensors) node_call_bytes_ += tensor.numel() * tensor.element_size();
   if (node_call_bytes_ > most_bytes) return node_calls_.clear();  // `facts` refuses
@@ -85,14 +85,14 @@ void Recording::note_node_call(NodeCall call) {
   node_calls_.push_back(std::move(call));
 }
 
-bool Recording::is_masked(const std::string& name) const {
+bool CapsuleRecording::is_masked(const std::string& name) const {
   const auto among = [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
   return among(messages::replay_masked()) || (whole_ && among(whole_->masked));
 }
 
-Json Recording::facts() {
+Json CapsuleRecording::facts() {
   if (node_call_bytes_ > most_bytes)
     throw Error(fmt::format("functions and modules of the host were given and returned more than {} MiB of tensors",
                             most_bytes >> 20));

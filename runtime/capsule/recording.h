@@ -32,25 +32,25 @@ class HasState : public SavesState {
 bool wanted() noexcept;
 
 /// What a call depended on, while it runs on this thread. Whoever makes it writes the capsule.
-class Recording {
+class CapsuleRecording {
  public:
   /// `generator`: where the call's random numbers on the CPU come from. `whole`: of a call that somebody asked for,
   /// which is told to `done` whether or not it fails.
-  explicit Recording(const at::Generator& generator, bool later = false);
+  explicit CapsuleRecording(const at::Generator& generator, bool later = false);
   struct CapsuleRequest {
     bool bad_rows = false;            // only samples with flags
     std::vector<std::string> masked;  // besides those of the process
     std::optional<Json> done = {};
     std::string file = {};  // where it will be
   };
-  explicit Recording(CapsuleRequest& whole);
-  ~Recording();
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
+  explicit CapsuleRecording(CapsuleRequest& whole);
+  ~CapsuleRecording();
+  CapsuleRecording(const CapsuleRecording&) = delete;
+  CapsuleRecording& operator=(const CapsuleRecording&) = delete;
   /// The innermost.
-  static Recording* current() noexcept { return current_; }
+  static CapsuleRecording* current() noexcept { return current_; }
   /// The one that somebody has begun for a call that is still to be made; null where there is none.
-  static Recording* asked_for() noexcept;
+  static CapsuleRecording* asked_for() noexcept;
 
   /// Before the script runs for the first time in the call: what it sees, which it may change. Does not throw what that
   /// fails with.
@@ -81,9 +81,9 @@ class Recording {
   void set_generator(at::Generator generator, bool later = false);
 
  private:
-  inline static thread_local Recording* current_ =
+  inline static thread_local CapsuleRecording* current_ =
       nullptr;  // front ends that run a script know nothing of the host's call
-  Recording* outer_;
+  CapsuleRecording* outer_;
   CapsuleRequest* whole_ = nullptr;
   SavedTensors tensors_;
   Json script_, host_calls_ = Json::array();

@@ -95,7 +95,7 @@ size_t SavedTensors::memory_of(const at::Tensor& tensor, bool masked) {
   const int64_t first = tensor.storage_offset();
   const int64_t end = reach(tensor.sizes(), tensor.strides(), first);
   for (size_t i = 0; i < memories_.size(); ++i) {
-    Memory& known = memories_[i];
+    SavedMemory& known = memories_[i];
     if (known.dtype != tensor.scalar_type() || !known.owner.is_alias_of(tensor) || known.masked != masked) continue;
     const int64_t from = std::min(first, known.first), to = std::max(end, known.first + known.count);
     if (from != known.first || to != known.first + known.count) keep(known, from, to - from);
@@ -106,7 +106,7 @@ size_t SavedTensors::memory_of(const at::Tensor& tensor, bool masked) {
   return memories_.size() - 1;
 }
 
-void SavedTensors::keep(Memory& memory, int64_t first, int64_t count) {
+void SavedTensors::keep(SavedMemory& memory, int64_t first, int64_t count) {
   const c10::InferenceMode off(false);
   const at::NoGradGuard no_grad;
   bytes_ += static_cast<uint64_t>(count - memory.count) * memory.owner.element_size();
@@ -119,18 +119,18 @@ void SavedTensors::keep(Memory& memory, int64_t first, int64_t count) {
 }
 
 void SavedTensors::leave_out(size_t number) {
-  Memory& memory = memories_[layouts_[number]["memory"].get<size_t>()];
+  SavedMemory& memory = memories_[layouts_[number]["memory"].get<size_t>()];
   memory.masked = true;
   keep(memory, memory.first, memory.count);
 }
 
 bool SavedTensors::leaves_out() const noexcept {
-  return std::any_of(memories_.begin(), memories_.end(), [](const Memory& memory) { return memory.masked; });
+  return std::any_of(memories_.begin(), memories_.end(), [](const SavedMemory& memory) { return memory.masked; });
 }
 
 std::vector<at::Tensor> SavedTensors::memories() const {
   std::vector<at::Tensor> values;
-  for (const Memory& memory : memories_) values.push_back(memory.values);
+  for (const SavedMemory& memory : memories_) values.push_back(memory.values);
   return values;
 }
 

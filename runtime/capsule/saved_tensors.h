@@ -26,7 +26,7 @@ class SavedTensors {
   uint64_t bytes() const noexcept { return bytes_; }
 
  private:
-  struct Memory {
+  struct SavedMemory {
     at::Tensor owner;  // one of the tensors, so that its storage is not used again meanwhile
     at::ScalarType dtype;
     int64_t first, count;  // elements of the storage that are kept
@@ -34,11 +34,11 @@ class SavedTensors {
     bool masked;
   };
   size_t memory_of(const at::Tensor& tensor, bool masked);
-  void keep(Memory& memory, int64_t first, int64_t count);
+  void keep(SavedMemory& memory, int64_t first, int64_t count);
 
   Json layouts_ = Json::array();
   std::vector<at::Tensor> tensors_;
-  std::vector<Memory> memories_;
+  std::vector<SavedMemory> memories_;
   uint64_t bytes_ = 0;
 };
 

@@ -213,14 +213,14 @@ void Compiled::with_script(const std::function<void(Script&)>& look) {
   look(*script_);
 }
 
-Ran Compiled::execute(const CacheEntry& entry, const CompiledCall& call, at::ArrayRef<at::Tensor> donated) {
+CallOutcome Compiled::execute(const CacheEntry& entry, const CompiledCall& call, at::ArrayRef<at::Tensor> donated) {
   const messages::ProfilerSpan span([&] { return span_name(entry); });
   std::optional<random::DrawFrom> draws;
   if (entry.draws && options_.random) draws.emplace(random::or_aside(options_.random.get()));
   std::optional<CacheEntry::Tensors> taken;
   if (!entry.lifted.empty()) taken = entry.taken(call.all, script_->variables());
   const at::ArrayRef<at::Tensor> all = taken ? at::ArrayRef<at::Tensor>(*taken) : call.all;
-  const Ran by_graph{CallForm::graph, &entry};
+  const CallOutcome by_graph{CallForm::graph, &entry};
   if (!entry.script_handles_errors && !entry.failed) {
     entry.executable->run(all, call.outputs, {call.deadline, donated});
     return by_graph;
@@ -244,17 +244,17 @@ Ran Compiled::execute(const CacheEntry& entry, const CompiledCall& call, at::Arr
 }
 
 /// A call whose graph failed: the script answers it, as if it began now.
-Ran Compiled::run_again(const CacheEntry& failed, bool over_limit, const CompiledCall& call) {
+CallOutcome Compiled::run_again(const CacheEntry& failed, bool over_limit, const CompiledCall& call) {
   const ScriptLock lock(*this, call.deadline);
   const bool may_capture = failed.failed && !over_limit && get_stance() == Stance::default_stance && !gave_up() &&
                            !recompiles_.limit_reached();
-  const Ran ran = may_capture && capture(call) ? Ran{CallForm::capture} : run_script(call);
+  const CallOutcome ran = may_capture && capture(call) ? CallOutcome{CallForm::capture} : run_script(call);
   if (failed.failed) failed.failed->add(call.all);  // an error of the script is one of the graph, rightly
   return ran;
 }
 
-Ran Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
-                  std::vector<at::Tensor>& outputs) {
+CallOutcome Compiled::run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
+                          std::vector<at::Tensor>& outputs) {
   std::optional<c10::SmallVector<at::Tensor, 8>> joined;
   if (!params.empty()) {
     joined.emplace(inputs.begin(), inputs.end());
@@ -283,7 +283,7 @@ bool Compiled::gave_up() const {
   return under == any_settings || under == settings_of(get_compiler_config());
 }
 
-Ran Compiled::miss(const CompiledCall& call) {
+CallOutcome Compiled::miss(const CompiledCall& call) {
   std::optional<ScriptLock> lock(std::in_place, *this, call.deadline);
   if (const CacheEntry* entry = find_for_call(call.all)) {  // another thread captured it meanwhile
     lock.reset();
@@ -317,10 +317,10 @@ Ran Compiled::miss(const CompiledCall& call) {
     recompiles_.report_limit(*limit, call.all);
     return run_script(call, /*follow=*/false);
   }
-  return capture(call) ? Ran{CallForm::capture} : run_script(call);
+  return capture(call) ? CallOutcome{CallForm::capture} : run_script(call);
 }
 
-Ran Compiled::run_script(const CompiledCall& call, bool follow) {
+CallOutcome Compiled::run_script(const CompiledCall& call, bool follow) {
   const messages::ProfilerSpan span([this] { return "script " + script_->name(); });
   const auto inputs = call.inputs();
   const NotCaptured nothing(false);  // whatever calls this, through the host

@@ -45,7 +45,7 @@ class WaitedError final : public LimitError {
 };
 
 /// How a call was answered.
-struct Ran {
+struct CallOutcome {
   CallForm form = CallForm::none;
   const CacheEntry* entry = nullptr;  // of form graph; lives as long as its Compiled
 };
@@ -125,8 +125,8 @@ class Compiled {
   /// `inputs` and `params` in the order of the signature, where the state counts as params; appends the outputs, then
   /// the new state. Throws what the script or ATen throws, and ValidationError where an input does not fit its declared
   /// type: the guards hold only where that was checked.
-  Ran run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
-          std::vector<at::Tensor>& outputs);
+  CallOutcome run(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> params, const CallContext& context,
+                  std::vector<at::Tensor>& outputs);
   /// Captures and compiles for inputs of this kind (synthetic values, in the grad and inference mode of this thread)
   /// unless there is an entry for it already. Where the script cannot run on synthetic values, because some operator
   /// takes none of several kinds of them or a function of the host would be called, says why: the first real call
@@ -200,13 +200,13 @@ class Compiled {
   };
   const CacheEntry* find(at::ArrayRef<at::Tensor> all) const noexcept { return cache_.find(all, script_->variables()); }
   const CacheEntry* find_for_call(at::ArrayRef<at::Tensor> all) const noexcept;
-  Ran execute(const CacheEntry& entry, const CompiledCall& call, at::ArrayRef<at::Tensor> donated);
-  Ran run_again(const CacheEntry& failed, bool over_limit, const CompiledCall& call);
-  Ran miss(const CompiledCall& call);
+  CallOutcome execute(const CacheEntry& entry, const CompiledCall& call, at::ArrayRef<at::Tensor> donated);
+  CallOutcome run_again(const CacheEntry& failed, bool over_limit, const CompiledCall& call);
+  CallOutcome miss(const CompiledCall& call);
   /// False where the capture was given up (OutsideBranches): the call is still to be run.
   bool capture(const CompiledCall& call);
   std::optional<std::string> capture_synthetic(at::ArrayRef<at::Tensor> all, size_t num_params);
-  Ran run_script(const CompiledCall& call, bool follow = true);
+  CallOutcome run_script(const CompiledCall& call, bool follow = true);
   void finish_script(TraceReplayer* replayer, at::ArrayRef<at::Tensor> outputs);
   std::vector<SizeFact> check_signature(at::ArrayRef<at::Tensor> inputs);
   bool is_worth_following();

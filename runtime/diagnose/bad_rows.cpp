@@ -185,7 +185,7 @@ Origins Trail::causes(BadKind kind, const at::Tensor& rows, const BadRows& read,
 
 Origins Trail::note_operation(size_t index, const Producer& like, const BadRows& read, const BadRows& made,
                               const Rerun& rerun) {
-  Ran& ran = operations_.try_emplace(index, Ran{like, {}, {}}).first->second;
+  OperationRuns& ran = operations_.try_emplace(index, OperationRuns{like, {}, {}}).first->second;
   Origins inf_from;
   if (!made.is_bad()) return inf_from;
   ran.has_bad = true;

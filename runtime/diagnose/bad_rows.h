@@ -61,7 +61,7 @@ class Trail {
   Provenance finish() &&;
 
  private:
-  struct Ran {
+  struct OperationRuns {
     Producer like;
     std::array<at::Tensor, 2> fresh;  // samples that it made bad
     Origins nan_from;                 // who produced the Inf that it made NaN of, and in which samples it did
@@ -75,7 +75,7 @@ class Trail {
 
   int64_t samples_;
   Provenance result_;
-  std::map<size_t, Ran> operations_;
+  std::map<size_t, OperationRuns> operations_;
 };
 
 }  // namespace triage::diagnose

@@ -160,15 +160,16 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 /// An operation of the graph.
-struct Watched {
+struct ObservedOperation {
   Producer like;
   std::function<void(torch::jit::Stack&)> run;  // empty where it cannot, or must not, run twice
 };
 
 /// Reports of operations carry an even point before, with all arguments, and an odd one after, with the results.
-class Watch final : public diagnose::GraphObserver {
+class ProvenanceObserver final : public diagnose::GraphObserver {
  public:
-  Watch(Trail& trail, const std::vector<Watched>& operations) : trail_(trail), operations_(operations) {}
+  ProvenanceObserver(Trail& trail, const std::vector<ObservedOperation>& operations)
+      : trail_(trail), operations_(operations) {}
 
   /// A parameter, buffer or constant: it does not depend on the inputs.
   void hold(const std::string& name, const at::Tensor& tensor) {
@@ -216,7 +217,7 @@ class Watch final : public diagnose::GraphObserver {
       if (!read.varies) fixed_.emplace(tensor.unsafeGetTensorImpl(), tensor);
     });
     if (!floats) return;
-    const Watched& operation = operations_.at(index);
+    const ObservedOperation& operation = operations_.at(index);
     Rerun rerun;
     if (operation.run && read.bad.is_bad()) rerun = reruns(operation, read);
     const Origins inf_from = trail_.note_operation(index, operation.like, read.bad, bad, rerun);
@@ -267,7 +268,7 @@ class Watch final : public diagnose::GraphObserver {
 
   /// What is bad in the results on arguments of which `other` makes others.
   template <class Other>
-  BadRows run_on(const Watched& operation, const Read& read, const Other& other) const {
+  BadRows run_on(const ObservedOperation& operation, const Read& read, const Other& other) const {
     torch::jit::Stack stack = mapped(read.arguments, [&](const at::Tensor& copy) {
       return other(read.copies.at(copy.unsafeGetTensorImpl())).clone();
     });
@@ -277,7 +278,7 @@ class Watch final : public diagnose::GraphObserver {
     return bad;
   }
 
-  Rerun reruns(const Watched& operation, const Read& read) const {
+  Rerun reruns(const ObservedOperation& operation, const Read& read) const {
     return reruns_by(trail_, [this, &operation, &read](const auto& other) { return run_on(operation, read, other); });
   }
 
@@ -287,7 +288,7 @@ class Watch final : public diagnose::GraphObserver {
   }
 
   Trail& trail_;
-  const std::vector<Watched>& operations_;
+  const std::vector<ObservedOperation>& operations_;
   std::mutex mutex_;
   std::unordered_map<size_t, Read> read_;
   // What does not depend on the inputs; kept alive, so that their addresses stay theirs.
@@ -295,14 +296,15 @@ class Watch final : public diagnose::GraphObserver {
   std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, Origins>> origins_;  // of Inf
 };
 
-Watched watched(Node& node) {
+ObservedOperation watched(Node& node) {
   const torch::jit::Operator* op = node.maybeOperator();
   const bool runs_again = op && !node.isNondeterministic() && !node.schema().is_vararg();
   if (!runs_again) return {diagnose::described(node), {}};
   return {diagnose::described(node), [run = node.getOperation()](torch::jit::Stack& stack) mutable { run(stack); }};
 }
 
-void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, std::vector<Watched>& operations) {
+void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block,
+                 std::vector<ObservedOperation>& operations) {
   std::vector<Node*> nodes;
   for (Node* node : block->nodes()) nodes.push_back(node);
   const auto tensors = [](at::ArrayRef<Value*> values) {
@@ -325,7 +327,7 @@ void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, s
   }
 }
 
-void hold_constants(torch::jit::Block* block, Watch& watch) {
+void hold_constants(torch::jit::Block* block, ProvenanceObserver& watch) {
   for (Node* node : block->nodes()) {
     for (torch::jit::Block* inner : node->blocks()) hold_constants(inner, watch);
     if (node->kind() == torch::jit::prim::Constant && node->hasAttribute(torch::jit::attr::value) &&
@@ -340,10 +342,10 @@ Provenance provenance(const torch::jit::Module& module, std::vector<c10::IValue>
   at::NoGradGuard no_grad;
   Trail trail(diagnose::count_samples(inputs, "provenance"));
   diagnose::ScriptGraph graph = diagnose::inline_calls(module, method, diagnose::Inline::everything);
-  std::vector<Watched> operations;
+  std::vector<ObservedOperation> operations;
   watch_block(graph, graph.graph->block(), operations);
   const auto& arguments = module.get_method(method).function().getSchema().arguments();
-  const auto watch = c10::make_intrusive<Watch>(trail, operations);
+  const auto watch = c10::make_intrusive<ProvenanceObserver>(trail, operations);
   for (size_t i = 0; i < inputs.size(); ++i)
     diagnose::for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
       watch->take(i + 1 < arguments.size() ? arguments[i + 1].name() : std::to_string(i), tensor);

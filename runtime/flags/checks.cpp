@@ -342,7 +342,7 @@ void guard_elements(const Tensor& a, const Tensor& b, const Tensor& taken) {
 
 namespace triage::flags {
 
-thread_local constinit ThreadContext context{};
+thread_local constinit FlagsThreadContext context{};
 
 KnownForms KnownForms::of_process_;
 

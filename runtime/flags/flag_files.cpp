@@ -122,7 +122,7 @@ using Ids = std::array<uint16_t, ErrorLocation::MAX_LOCATION_ID + 1>;
 
 at::Tensor translated(const at::Tensor& contiguous, const Ids& ids, const ErrorConfig& config) {
   const at::Tensor result = contiguous.clone();
-  const cpu::Rows rows(result);
+  const cpu::SlotRows rows(result);
   const Overflow overflow(contiguous, config);
   each_error(contiguous, 0, contiguous.size(0), [&](int64_t sample, int64_t index, uint16_t slot) {
     if (overflow.is(index, slot)) return;
@@ -134,7 +134,7 @@ at::Tensor translated(const at::Tensor& contiguous, const Ids& ids, const ErrorC
 
 /// Records fill from slot 0, each error has a code, and an empty slot is all zero.
 bool can_be_flags(const at::Tensor& contiguous) {
-  const cpu::Rows rows(contiguous);
+  const cpu::SlotRows rows(contiguous);
   for (int64_t row = 0; row < rows.count; ++row) {
     bool ended = false;
     for (int64_t i = 0; i < rows.width; ++i) {

@@ -9,7 +9,7 @@ class Logger;
 
 /// What messages of this thread are about: of each kind the innermost scope that is alive, which sets the field and
 /// puts it back.
-struct ThreadContext {
+struct MessageThreadContext {
   const Logger* logger;             // LogTo
   int64_t graph;                    // TraceScope
   const std::string* debug_folder;  // DebugScope
@@ -19,7 +19,7 @@ struct ThreadContext {
 
 /// Of the thread, because kernels, passes and backends deep below a Runtime write messages, and are handed none of
 /// this.
-inline thread_local constinit ThreadContext context{};
+inline thread_local constinit MessageThreadContext context{};
 
 /// From 1 on, in the order in which threads asked.
 inline int64_t thread_number() noexcept {

@@ -13,7 +13,7 @@ namespace triage::operators {
 
 /// The name of an argument that bounds and relations of the table ask for. Each is a number when the program is
 /// compiled, and where a schema has it is found once, when the table is read: calls look no text up.
-class Name {
+class ArgumentName {
  public:
   static constexpr std::string_view all[] = {"A",
                                              "B",
@@ -103,7 +103,7 @@ class Name {
                                              "x2"};
 
   /// A literal stands for its name; one that is not among them does not compile.
-  consteval Name(const char* text) : number_(0) {  // NOLINT(google-explicit-constructor)
+  consteval ArgumentName(const char* text) : number_(0) {  // NOLINT(google-explicit-constructor)
     while (all[number_] != text) ++number_;
   }
   constexpr size_t number() const { return number_; }
@@ -117,10 +117,10 @@ class Name {
 class ArgumentPositions {
  public:
   explicit ArgumentPositions(const c10::FunctionSchema& schema);
-  int of(Name name) const { return positions_[name.number()]; }  // -1: it has none
+  int of(ArgumentName name) const { return positions_[name.number()]; }  // -1: it has none
 
  private:
-  std::array<int8_t, std::size(Name::all)> positions_;
+  std::array<int8_t, std::size(ArgumentName::all)> positions_;
 };
 
 /// One call, as bounds and relations of the table look at it. What is not there, or None, gives the value that stands
@@ -130,13 +130,13 @@ struct OperatorCall {
   const ArgumentPositions& positions;
   c10::ArrayRef<c10::IValue> arguments;
 
-  const c10::IValue& value(Name name) const;
-  const at::Tensor* tensor(Name name) const;  // null: none
-  int64_t integer(Name name, int64_t otherwise) const;
-  double number(Name name, double otherwise) const;
-  bool boolean(Name name, bool otherwise) const;
-  std::vector<int64_t> integers(Name name) const;
-  std::vector<at::Tensor> tensors(Name name) const;
+  const c10::IValue& value(ArgumentName name) const;
+  const at::Tensor* tensor(ArgumentName name) const;  // null: none
+  int64_t integer(ArgumentName name, int64_t otherwise) const;
+  double number(ArgumentName name, double otherwise) const;
+  bool boolean(ArgumentName name, bool otherwise) const;
+  std::vector<int64_t> integers(ArgumentName name) const;
+  std::vector<at::Tensor> tensors(ArgumentName name) const;
 };
 
 /// A number that may stand as a tensor of one element.

@@ -22,41 +22,41 @@ ArgumentPositions::ArgumentPositions(const c10::FunctionSchema& schema) {
   const auto& declared = schema.arguments();
   for (size_t name = 0; name < positions_.size(); ++name)
     for (size_t i = 0; i < declared.size(); ++i)
-      if (declared[i].name() == Name::all[name]) positions_[name] = static_cast<int8_t>(i);
+      if (declared[i].name() == ArgumentName::all[name]) positions_[name] = static_cast<int8_t>(i);
 }
 
-const c10::IValue& OperatorCall::value(Name name) const {
+const c10::IValue& OperatorCall::value(ArgumentName name) const {
   static const auto& none = *new c10::IValue;
   const int position = positions.of(name);
   return position < 0 ? none : arguments[static_cast<size_t>(position)];
 }
 
-const at::Tensor* OperatorCall::tensor(Name name) const {
+const at::Tensor* OperatorCall::tensor(ArgumentName name) const {
   const c10::IValue& found = value(name);
   return found.isTensor() && found.toTensor().defined() ? &found.toTensor() : nullptr;
 }
 
-int64_t OperatorCall::integer(Name name, int64_t otherwise) const {
+int64_t OperatorCall::integer(ArgumentName name, int64_t otherwise) const {
   const c10::IValue& found = value(name);
   return found.isNone() ? otherwise : integer_of(found);
 }
 
-double OperatorCall::number(Name name, double otherwise) const {
+double OperatorCall::number(ArgumentName name, double otherwise) const {
   const c10::IValue& found = value(name);
   return found.isNone() ? otherwise : number_of(found);
 }
 
-bool OperatorCall::boolean(Name name, bool otherwise) const {
+bool OperatorCall::boolean(ArgumentName name, bool otherwise) const {
   const c10::IValue& found = value(name);
   return found.isBool() ? found.toBool() : otherwise;
 }
 
-std::vector<int64_t> OperatorCall::integers(Name name) const {
+std::vector<int64_t> OperatorCall::integers(ArgumentName name) const {
   const c10::IValue& found = value(name);
   return found.isNone() ? std::vector<int64_t>() : integers_of(found);
 }
 
-std::vector<at::Tensor> OperatorCall::tensors(Name name) const {
+std::vector<at::Tensor> OperatorCall::tensors(ArgumentName name) const {
   std::vector<at::Tensor> all;
   const c10::IValue& found = value(name);
   for_each_tensor(c10::ArrayRef<c10::IValue>(&found, 1), [&](const at::Tensor& tensor) { all.push_back(tensor); });

@@ -333,7 +333,7 @@ void set_numbers(random::Sequence& sequence, const Json& facts, const RestoredTe
 
 void register_replay_of_functions(ReplayFunction replay) { replay_of_functions() = std::move(replay); }
 
-void save_recorded(const RecordOptions& options, const capsule::Recording::CapsuleRequest& whole,
+void save_recorded(const RecordOptions& options, const capsule::CapsuleRecording::CapsuleRequest& whole,
                    const capsule::SavedTensors& tensors) {
   if (!whole.done) throw Error(fmt::format("nothing was recorded for \"{}\"", options.file));
   if (tensors.bytes() > capsule::most_bytes)
@@ -391,8 +391,8 @@ std::vector<at::Tensor> record(const Policy& policy, at::ArrayRef<at::Tensor> in
                                const RunOptions& run) {
   return messages::errors_only([&] {
     check_ending(options.file);
-    capsule::Recording::CapsuleRequest whole{options.bad_rows, options.masked, {}, options.file};
-    capsule::Recording recording(whole);
+    capsule::CapsuleRecording::CapsuleRequest whole{options.bad_rows, options.masked, {}, options.file};
+    capsule::CapsuleRecording recording(whole);
     try {
       std::vector<at::Tensor> outputs = policy.run(inputs, run);
       policy::save_recorded(options, whole, recording.tensors());

@@ -32,7 +32,7 @@ void use_recorded_script(const capsule::Capsule& capsule, const std::string& fil
                          const Limits& limits, const UseOfScript& use);
 
 /// Saves what was recorded, and throws what the recording of it failed with.
-void save_recorded(const RecordOptions& options, const capsule::Recording::CapsuleRequest& whole,
+void save_recorded(const RecordOptions& options, const capsule::CapsuleRecording::CapsuleRequest& whole,
                    const capsule::SavedTensors& tensors);
 
 }  // namespace triage::policy

@@ -62,7 +62,7 @@ void measure_pairs(const Add& add, const Make& without, const Make& with, int64_
     limit_took.push_back(timing.micros[swapped ? 1 : 0]);
     ratios.push_back(swapped ? 1 / timing.ratio[1] : timing.ratio[1]);
   }
-  const Summary summary = summarize(took);
+  const TimingSummary summary = summarize(took);
   Line line{work, shape_name(rows, columns), summary.median, summary.spread};
   line.limit = limit;
   line.limit_took = summarize(limit_took).median;

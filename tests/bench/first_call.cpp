@@ -17,7 +17,7 @@ namespace triage::bench {
 namespace {
 
 Line line_of_times(const std::vector<double>& times, const std::string& work, const std::string& shape) {
-  const Summary all = summarize(times);
+  const TimingSummary all = summarize(times);
   Line line{work, shape, all.median, all.spread};
   line.unit = "ms";
   return line;

@@ -31,7 +31,7 @@ Timing speed_up(const std::function<void()>& work) {
   }
   Timing timing;
   for (const auto& list : times) {
-    const Summary all = summarize(list);
+    const TimingSummary all = summarize(list);
     timing.micros.push_back(all.median);
     timing.spread.push_back(all.spread);
   }

@@ -75,7 +75,7 @@ TEST_CASE("T05 T06 T27: records are the same in every instruction set, of every 
     const int clean = *rc::gen::elementOf(std::vector<int>{0, 5, 9});
     const auto f = draw_flags_with_holes(samples, config, clean), other = draw_flags_with_holes(samples, config, clean);
     const int64_t policy = config.policy();
-    const flags::Recording how(policy);
+    const flags::RecordingPolicy how(policy);
     const uint16_t fresh = draw_packed_slot();
     const IValue code = int64_t{(fresh & CODE_IN_SLOT) >> CODE_SHIFT}, where = int64_t{fresh >> LOCATION_SHIFT},
                  bad = int64_t{fresh & SEVERITY_MASK};

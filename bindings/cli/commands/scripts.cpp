@@ -44,12 +44,12 @@ class LineReader {
 
   bool on_terminal() const { return terminal_ != nullptr; }
 
-  struct Line {
+  struct InputLine {
     std::string text;
     bool cancelled = false;  // Ctrl-C: forget what was typed so far
   };
   /// The next line, without its end; none at the end of input (Ctrl-D).
-  std::optional<Line> read(const std::string& prompt);
+  std::optional<InputLine> read(const std::string& prompt);
   /// Puts a chunk, which may be of several lines, into the history, and the history into its file.
   void remember(const std::string& chunk);
 
@@ -165,13 +165,13 @@ LineReader::LineReader(Complete complete) {
 
 LineReader::~LineReader() = default;
 
-std::optional<LineReader::Line> LineReader::read(const std::string& prompt) {
+std::optional<LineReader::InputLine> LineReader::read(const std::string& prompt) {
   if (!terminal_) {
     std::string text;
     int c = 0;
     while ((c = std::getchar()) != EOF && c != '\n') text += static_cast<char>(c);
     if (c == EOF && text.empty()) return std::nullopt;
-    return Line{text, false};
+    return InputLine{text, false};
   }
   terminal_->prompt = prompt;
   terminal_->cancelled = false;
@@ -180,11 +180,11 @@ std::optional<LineReader::Line> LineReader::read(const std::string& prompt) {
   // signal, which nobody waits for here, and a Ctrl-D would be lost.
   ::el_set(terminal_->editor, EL_PREP_TERM, 1);
   const char* const typed = ::el_gets(terminal_->editor, &count);
-  if (terminal_->cancelled) return Line{"", true};
+  if (terminal_->cancelled) return InputLine{"", true};
   if (!typed || count <= 0) return std::nullopt;
   std::string text(typed, static_cast<size_t>(count));
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return Line{text, false};
+  return InputLine{text, false};
 }
 
 void LineReader::remember(const std::string& chunk) {

@@ -18,7 +18,7 @@ static bool is_bad(const std::string& event) {
   return event == "refused" || event == "reverted" || event == "candidate_reverted" || event == "lost";
 }
 
-void print_line(const Line& line, bool json) {
+void print_line(const WatchEventLine& line, bool json) {
   using Json = nlohmann::ordered_json;
   if (json) {
     Json object = {{"event", line.event}, {"path", line.path}};
@@ -93,7 +93,7 @@ class FolderFollower {
 
   void handle(const WatchEvent& event) {
     if (event.kind == WatchEvent::Kind::added) return load(event.path);
-    Line line{to_string(event.kind), event.path, event.version, "", "", event.source.line};
+    WatchEventLine line{to_string(event.kind), event.path, event.version, "", "", event.source.line};
     if (is_bad(line.event)) line.message = event.message;
     auto policy = policies_.find(event.path);
     if (policy != policies_.end()) line.hash = policy->second.version().hash;

@@ -67,7 +67,7 @@ class StopSignal {
 };
 
 /// One line: what happened to which file.
-struct Line {
+struct WatchEventLine {
   std::string event;
   std::string path;
   int version = 0;
@@ -75,7 +75,7 @@ struct Line {
   int line = 0;
 };
 
-void print_line(const Line& line, bool json);
+void print_line(const WatchEventLine& line, bool json);
 
 /// Until Ctrl-C: what happens in the folder, as `Follower` prints it. It loads what it follows, and looks again at what
 /// could not be loaded, which no Watch follows.

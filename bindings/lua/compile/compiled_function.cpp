@@ -123,14 +123,14 @@ void refuse_argument(lua_State* L, CompiledFunction& function, int index) {
                           "' runs as a script when it is called with such an argument: " + odd.text());
 }
 
-struct Running {
-  Running(CompiledFunction& function, Context& own) : function(function), own(own) { function.running = true; }
-  ~Running() {
+struct RunningFunction {
+  RunningFunction(CompiledFunction& function, Context& own) : function(function), own(own) { function.running = true; }
+  ~RunningFunction() {
     function.running = false;
     drop_held_memory(own, /*all=*/false);
   }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
+  RunningFunction(const RunningFunction&) = delete;
+  RunningFunction& operator=(const RunningFunction&) = delete;
   CompiledFunction& function;
   Context& own;
 };
@@ -339,7 +339,7 @@ static int call_unrecorded(lua_State* L) {
     for (auto& input : inputs) input = branch->guarded(input);
   const std::shared_ptr<CompiledFunction::CachePartition> partition = partition_for(L, function, arguments);
   {
-    const Running running(function, context(L));
+    const RunningFunction running(function, context(L));
     partition->script->prepare_call(L, 2);
     function.caller->L = L;
     const bool had_breaks = partition->compiled->has_breaks();

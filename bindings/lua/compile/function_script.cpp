@@ -111,7 +111,7 @@ std::vector<at::Tensor> FunctionScript::call(at::ArrayRef<at::Tensor> inputs, at
                                              std::optional<std::chrono::steady_clock::time_point>) {
   lua_State* L = L_;
   int last = lua_gettop(L);
-  if (auto* recording = capsule::Recording::current()) recording->before_script(*this);
+  if (auto* recording = capsule::CapsuleRecording::current()) recording->before_script(*this);
   capture::FlagsTracker tracker;
   const capture::ScriptScope script(user_code(L));
   const capture::OnGraphBreak restore_breaks(capture::OnGraphBreak::current());

@@ -22,8 +22,8 @@
 namespace triage::lua {
 namespace {
 
+using capsule::CapsuleRecording;
 using capsule::Json;
-using capsule::Recording;
 
 const char* const operation = "triage.record";
 
@@ -47,7 +47,7 @@ bool has_tables(lua_State* L, int last) {
   return false;
 }
 
-Json facts_of(const CompiledFunction& function, Recording& recording, CallOnStack& call) {
+Json facts_of(const CompiledFunction& function, CapsuleRecording& recording, CallOnStack& call) {
   recording.before_script(call);
   Json facts = recording.facts();
   facts["kind"] = "function";
@@ -61,8 +61,8 @@ Json facts_of(const CompiledFunction& function, Recording& recording, CallOnStac
   return facts;
 }
 
-void keep(Recording& recording, const std::string& name, Json facts) {
-  if (Recording::CapsuleRequest* const whole = recording.whole())
+void keep(CapsuleRecording& recording, const std::string& name, Json facts) {
+  if (CapsuleRecording::CapsuleRequest* const whole = recording.whole())
     whole->done = std::move(facts);
   else
     capsule::write_failure(name, std::move(facts), recording.tensors());
@@ -93,7 +93,7 @@ capsule::Json snapshot_of_call(lua_State* L, int function, int first, int last, 
   return state;
 }
 
-Json results_of(lua_State* L, int first, capsule::SavedTensors& tensors, const Recording* recording) {
+Json results_of(lua_State* L, int first, capsule::SavedTensors& tensors, const CapsuleRecording* recording) {
   Json outputs = Json::array(), values = Json::object();
   const bool derived = recording && recording->leaves_out();
   for (int i = first; i <= lua_gettop(L); ++i) {
@@ -112,15 +112,16 @@ Json results_of(lua_State* L, int first, capsule::SavedTensors& tensors, const R
 }
 
 bool is_recorded(lua_State* L) {
-  return capsule::wanted() && !is_policy(L) && (!Recording::current() || Recording::asked_for());
+  return capsule::wanted() && !is_policy(L) && (!CapsuleRecording::current() || CapsuleRecording::asked_for());
 }
 
 int call_recorded(lua_State* L, const CompiledFunction& function, lua_CFunction call) {
   const int last = lua_gettop(L);
-  std::optional<Recording> own;
-  Recording& recording = Recording::asked_for()
-                             ? *Recording::asked_for()
-                             : own.emplace(random::copy_of_current(), /*later=*/true);  // a copy stays where it is
+  std::optional<CapsuleRecording> own;
+  CapsuleRecording& recording =
+      CapsuleRecording::asked_for()
+          ? *CapsuleRecording::asked_for()
+          : own.emplace(random::copy_of_current(), /*later=*/true);  // a copy stays where it is
   if (recording.whole()) recording.set_generator(random::copy_of_current(), /*later=*/true);
   CallOnStack on_stack(L, function.function, last);
   if (has_tables(L, last)) recording.before_script(on_stack);
@@ -196,8 +197,8 @@ int record(lua_State* L) {
     lua_remove(L, 2);
   }
   lua_settop(L, 2);
-  Recording::CapsuleRequest whole{false, options.masked};
-  Recording recording(whole);
+  CapsuleRecording::CapsuleRequest whole{false, options.masked};
+  CapsuleRecording recording(whole);
   reserve(L, static_cast<size_t>(count) + 2, "too many inputs");
   lua_pushcfunction(L, guarded<call_compiled>);
   lua_pushvalue(L, 1);

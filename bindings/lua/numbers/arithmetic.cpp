@@ -53,7 +53,7 @@ bool hand_to_tensor(lua_State* L, const char* event) {
 /// Lua's `//` of floats is the floor of the quotient, so that what is infinite stays it; ATen's is not.
 constexpr Arithmetic kQuotient{"__div", LUA_OPDIV, "aten::div", "Scalar", "Tensor", false, true};
 
-at::Tensor record(lua_State* L, const Arithmetic& op, Operand left, Operand right) {
+at::Tensor record(lua_State* L, const Arithmetic& op, NumericOperand left, NumericOperand right) {
   if (op.lua_op == LUA_OPIDIV && (!left.whole || !right.whole))
     return run_for_tensor(L, "aten::floor", "", {record(L, kQuotient, left, right)});
   if (op.lua_op == LUA_OPPOW) return record_math(L, "pow", left, right);
@@ -88,8 +88,8 @@ int arithmetic(lua_State* L) {
     push_plain_result(L, op.lua_op, 2);
     return 1;
   }
-  const Operand left = read_operand(L, 1), right = read_operand(L, 2);
-  const auto value = [](const Operand& o) { return o.tensor.defined() ? o.tensor.item() : o.number; };
+  const NumericOperand left = read_operand(L, 1), right = read_operand(L, 2);
+  const auto value = [](const NumericOperand& o) { return o.tensor.defined() ? o.tensor.item() : o.number; };
   push_scalar(L, value(left));
   push_scalar(L, value(right));
   lua_arith(L, op.lua_op);
@@ -124,7 +124,7 @@ struct Bitwise {
 
 /// Of integers. A shift by a number of bits that stands in the script multiplies or divides, where no sign is in the
 /// way.
-std::optional<at::Tensor> record(lua_State* L, const Bitwise& op, Operand left, Operand right) {
+std::optional<at::Tensor> record(lua_State* L, const Bitwise& op, NumericOperand left, NumericOperand right) {
   if (!left.whole || !right.whole) return std::nullopt;
   if (op.name) {
     if (!left.symbolic()) std::swap(left, right);
@@ -205,7 +205,8 @@ namespace {
 
 constexpr double kBeyondIntegers = 9223372036854775808.0;  // 2^63
 
-at::Tensor record_comparison(lua_State* L, const std::string& name, const at::Tensor& left, const Operand& right) {
+at::Tensor record_comparison(lua_State* L, const std::string& name, const at::Tensor& left,
+                             const NumericOperand& right) {
   const bool scalar = !right.tensor.defined();
   return run_for_tensor(L, ("aten::" + name).c_str(), scalar ? "Scalar" : "Tensor",
                         {left, scalar ? c10::IValue(right.number) : c10::IValue(right.tensor)});
@@ -213,7 +214,7 @@ at::Tensor record_comparison(lua_State* L, const std::string& name, const at::Te
 
 /// A whole symbol against a float that stands in the script. Nothing where neither can be put so that int64 compares
 /// them.
-std::optional<bool> make_whole(const std::string& name, Operand& right) {
+std::optional<bool> make_whole(const std::string& name, NumericOperand& right) {
   const double real = right.number.toDouble();
   const bool equal = name == "eq", differ = name == "ne";
   if (std::isnan(real)) return differ;
@@ -228,7 +229,7 @@ std::optional<bool> make_whole(const std::string& name, Operand& right) {
 
 /// A symbol that is a float against an integer that stands in the script: against the float next to it, on the side
 /// that keeps the order.
-std::optional<bool> make_float(const std::string& name, Operand& right) {
+std::optional<bool> make_float(const std::string& name, NumericOperand& right) {
   const int64_t whole = right.number.toLong();
   const double nearest = static_cast<double>(whole);
   const int side = nearest >= kBeyondIntegers || static_cast<int64_t>(nearest) > whole ? 1
@@ -273,7 +274,7 @@ bool is_exact_as_double(lua_State* L, const at::Tensor& whole) {
   const int64_t now = whole.item().toLong();
   if (now > most || now < -most || !capture::follows_from_sizes(whole)) return false;
   for (const char* const bound : {"le", "ge"}) {
-    Operand limit;
+    NumericOperand limit;
     limit.number = bound[0] == 'l' ? most : -most;
     limit.whole = true;
     push_number(L, record_comparison(L, bound, whole, limit));
@@ -293,7 +294,7 @@ const char* mirrored(std::string_view name) {
 }
 
 /// `left` is a symbol. Lua compares an integer and a float by their values, not as floats.
-void push_comparison(lua_State* L, const std::string& name, Operand left, Operand right) {
+void push_comparison(lua_State* L, const std::string& name, NumericOperand left, NumericOperand right) {
   if (left.whole != right.whole && !right.tensor.defined()) {
     const std::optional<bool> decided = left.whole ? make_whole(name, right) : make_float(name, right);
     if (decided) return lua_pushboolean(L, *decided);
@@ -312,7 +313,7 @@ void push_comparison(lua_State* L, const std::string& name, Operand left, Operan
 void compare_numbers(lua_State* L, const char* method) {
   const bool order = std::strcmp(method, "eq") != 0 && std::strcmp(method, "ne") != 0;
   if (can_be_recorded(L)) {
-    Operand left = read_operand(L, 1), right = read_operand(L, 2);
+    NumericOperand left = read_operand(L, 1), right = read_operand(L, 2);
     const bool swap = !left.tensor.defined();
     const std::string name = swap ? mirrored(method) : method;
     if (swap) std::swap(left, right);

@@ -18,22 +18,22 @@ namespace triage::lua {
 namespace {
 
 constexpr double kPi = 3.141592653589793238462643383279502884;
-using Operands = std::vector<Operand>;
+using Operands = std::vector<NumericOperand>;
 /// Nothing where the graph cannot give it.
 using MathResult = std::optional<at::Tensor>;
 
-MathResult scaled(lua_State* L, Operand x, double by) {
+MathResult scaled(lua_State* L, NumericOperand x, double by) {
   x.make_double(L);
   return run_for_tensor(L, "aten::mul", "Scalar", {x.tensor, by});
 }
 
-MathResult absolute(lua_State* L, const Operand& x) {
+MathResult absolute(lua_State* L, const NumericOperand& x) {
   if (x.whole && capture::range_of(x.tensor).min >= 0) return x.tensor;
   return run_for_tensor(L, "aten::abs", "", {x.tensor});
 }
 
 /// Lua gives a float where int64 does not hold the result: known not to happen, or not recorded.
-MathResult rounded(lua_State* L, const char* name, const Operand& x) {
+MathResult rounded(lua_State* L, const char* name, const NumericOperand& x) {
   if (x.whole) return x.tensor;
   constexpr symbols::Number beyond = 9223372036854775808.0L;
   const symbols::Range range = capture::range_of(x.tensor);
@@ -57,7 +57,7 @@ MathResult remainder(lua_State* L, const Operands& x) {
 }
 
 /// The first of `math.max(a, b)`, unless the second is larger: a NaN that comes second is never chosen.
-at::Tensor chosen(lua_State* L, bool largest, const Operand& a, const Operand& b) {
+at::Tensor chosen(lua_State* L, bool largest, const NumericOperand& a, const NumericOperand& b) {
   if (a.whole && a.symbolic() && b.symbolic())
     return run_for_tensor(L, largest ? "aten::maximum" : "aten::minimum", "", {a.tensor, b.tensor});
   if (a.whole)
@@ -68,12 +68,12 @@ at::Tensor chosen(lua_State* L, bool largest, const Operand& a, const Operand& b
   return run_for_tensor(L, "aten::where", "self", {other, second, first});
 }
 
-bool is_less(const Operand& a, const Operand& b) {  // plain numbers of one kind
+bool is_less(const NumericOperand& a, const NumericOperand& b) {  // plain numbers of one kind
   return a.whole ? a.number.toLong() < b.number.toLong() : a.number.toDouble() < b.number.toDouble();
 }
 
 MathResult extreme(lua_State* L, bool largest, const Operands& x) {
-  Operand best = x[0];
+  NumericOperand best = x[0];
   for (size_t i = 1; i < x.size(); ++i) {
     if (x[i].whole != best.whole) return std::nullopt;  // which kind the result is, is known when it is computed
     if (best.symbolic() || x[i].symbolic())
@@ -89,7 +89,7 @@ MathResult record(lua_State* L, const char* function, const Operands& x) {
   if (name == "max" || name == "min") return extreme(L, name == "max", x);
   if (name == "fmod") return x.size() > 1 ? remainder(L, x) : std::nullopt;
   if (name == "atan") {
-    Operand one;
+    NumericOperand one;
     one.number = 1.0;
     return record_math(L, "atan2", x[0], x.size() > 1 ? x[1] : one);
   }

@@ -8,7 +8,7 @@
 
 namespace triage::lua {
 
-void Operand::make_double(lua_State* L) {
+void NumericOperand::make_double(lua_State* L) {
   if (tensor.defined())
     tensor = as_double(L, tensor);
   else
@@ -16,7 +16,7 @@ void Operand::make_double(lua_State* L) {
   whole = false;
 }
 
-at::Tensor Operand::as_tensor() const {
+at::Tensor NumericOperand::as_tensor() const {
   if (tensor.defined()) return tensor;
   const at::Tensor constant = at::scalar_tensor(number, at::TensorOptions(whole ? at::kLong : at::kDouble));
   if (auto* recorder = capture::Recorder::current()) recorder->tensors().add_literal(constant);
@@ -25,8 +25,8 @@ at::Tensor Operand::as_tensor() const {
 
 bool is_operand(lua_State* L, int index) { return lua_type(L, index) == LUA_TNUMBER || test_number(L, index); }
 
-Operand read_operand(lua_State* L, int index) {
-  Operand operand;
+NumericOperand read_operand(lua_State* L, int index) {
+  NumericOperand operand;
   if (const at::Tensor* tensor = test_number(L, index)) {
     operand.tensor = *tensor;
     operand.whole = is_whole_number(*tensor);
@@ -42,11 +42,11 @@ at::Tensor as_double(lua_State* L, const at::Tensor& number) {
   return run_for_tensor(L, "aten::to", "dtype", {number, at::kDouble, false, false, c10::IValue()});
 }
 
-at::Tensor record_math(lua_State* L, const char* function, const Operand& a) {
+at::Tensor record_math(lua_State* L, const char* function, const NumericOperand& a) {
   return run_for_tensor(L, "triage::math", "", {a.as_tensor(), function});
 }
 
-at::Tensor record_math(lua_State* L, const char* function, const Operand& a, const Operand& b) {
+at::Tensor record_math(lua_State* L, const char* function, const NumericOperand& a, const NumericOperand& b) {
   if (b.symbolic()) return run_for_tensor(L, "triage::math", "Tensor", {a.as_tensor(), function, b.tensor});
   return run_for_tensor(L, "triage::math", "Scalar", {a.as_tensor(), function, b.number});
 }

@@ -7,7 +7,7 @@
 namespace triage::lua {
 
 /// A tensor of the graph, or a plain number.
-struct Operand {
+struct NumericOperand {
   at::Tensor tensor;
   at::Scalar number;
   bool whole = false;
@@ -20,12 +20,12 @@ struct Operand {
 
 /// The value at `index` is a symbolic number of the capture that runs, or a plain number.
 bool is_operand(lua_State* L, int index);
-Operand read_operand(lua_State* L, int index);
+NumericOperand read_operand(lua_State* L, int index);
 
 at::Tensor as_double(lua_State* L, const at::Tensor& number);
 
 /// "pow", "sqrt", ...: runtime/graph/evaluation/number_math.h.
-at::Tensor record_math(lua_State* L, const char* function, const Operand& a);
-at::Tensor record_math(lua_State* L, const char* function, const Operand& a, const Operand& b);
+at::Tensor record_math(lua_State* L, const char* function, const NumericOperand& a);
+at::Tensor record_math(lua_State* L, const char* function, const NumericOperand& a, const NumericOperand& b);
 
 }  // namespace triage::lua

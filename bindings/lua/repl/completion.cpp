@@ -24,21 +24,21 @@ constexpr std::string_view tensor_fields[] = {"shape",         "dtype",   "devic
 bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
 /// `a.b:c` taken apart.
-struct Word {
+struct CompletionWord {
   std::vector<std::string> path;  // a, b
   char separator = 0;             // before the last part; 0: there is none
   std::string start;              // c, as far as it was typed
   std::string head;               // "a.b:"
 };
 
-Word last_word(const std::string& line) {
+CompletionWord last_word(const std::string& line) {
   size_t begin = line.size();
   const auto belongs = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == ':';
   };
   while (begin > 0 && belongs(line[begin - 1])) --begin;
   const std::string text = line.substr(begin);
-  Word word;
+  CompletionWord word;
   const size_t separator = text.find_last_of(".:");
   word.start = separator == std::string::npos ? text : text.substr(separator + 1);
   if (separator == std::string::npos) return word;
@@ -136,7 +136,7 @@ void add_operators(const std::string& prefix, const std::string& start, bool met
   }
 }
 
-void add_tensor_names(lua_State* L, const Word& word, std::set<std::string>& names) {
+void add_tensor_names(lua_State* L, const CompletionWord& word, std::set<std::string>& names) {
   if (word.separator == '.') {
     for (std::string_view field : tensor_fields)
       if (starts_with(field, word.start)) names.emplace(field);
@@ -149,7 +149,7 @@ void add_tensor_names(lua_State* L, const Word& word, std::set<std::string>& nam
 }
 
 /// The name "torch" or "torch.linalg" stands for a group of operators.
-void add_group(const Word& word, std::set<std::string>& names) {
+void add_group(const CompletionWord& word, std::set<std::string>& names) {
   if (word.separator != '.' || word.path.empty() || word.path[0] != "torch") return;
   if (word.path.size() == 1) add_operators("", word.start, false, names);
   const bool group =
@@ -160,7 +160,7 @@ void add_group(const Word& word, std::set<std::string>& names) {
 }  // namespace
 
 std::vector<std::string> completions(lua_State* L, const std::vector<int>& environments, const std::string& line) {
-  const Word word = last_word(line);
+  const CompletionWord word = last_word(line);
   std::set<std::string> names;
   reserve(L, 0, "completion");
   if (word.separator == 0) {

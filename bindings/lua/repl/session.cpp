@@ -116,10 +116,10 @@ Session::~Session() = default;
 
 Session::ReplAnswer Session::evaluate(const std::string& text) {
   ReplAnswer answer;
-  struct Running {
+  struct RunningChunk {
     Interpreter& own;
-    explicit Running(Interpreter& interpreter) : own(interpreter) { own.running = own.state->lua(); }
-    ~Running() {
+    explicit RunningChunk(Interpreter& interpreter) : own(interpreter) { own.running = own.state->lua(); }
+    ~RunningChunk() {
       own.running = nullptr;
       lua_sethook(own.state->lua(), nullptr, 0, 0);
     }
@@ -128,7 +128,7 @@ Session::ReplAnswer Session::evaluate(const std::string& text) {
   try {
     const std::optional<std::string> chunk = chunk_of(text);
     if (!chunk) return {ReplAnswer::Status::unfinished, ""};
-    Running running(*interpreter_);
+    RunningChunk running(*interpreter_);
     interpreter_->run(*chunk, answer.text);
     return answer;
   } catch (const Error& error) {

@@ -236,15 +236,16 @@ class Rewriter {
   // --- expressions
 
   /// What stands to the left of its neighbours, waiting to be edited.
-  struct Operand {
+  struct PendingExpression {
     const Expression* expression;
     Use use;
     size_t test_end;  // byte where its truth test ends; 0: where it ends itself
   };
 
   void expression(const Expression& whole, Use use = Use::Value, size_t test_end = 0) {
-    std::vector<Operand> spine;  // leans to the left without limit: no recursion
-    for (Operand next{&whole, use, test_end}; next.expression; next = left_operand(next)) spine.push_back(next);
+    std::vector<PendingExpression> spine;  // leans to the left without limit: no recursion
+    for (PendingExpression next{&whole, use, test_end}; next.expression; next = left_operand(next))
+      spine.push_back(next);
     work_.step(spine.size());
     for (auto operand = spine.rbegin(); operand != spine.rend(); ++operand) {
       const bool whole_of_chain =
@@ -260,14 +261,14 @@ class Rewriter {
     return is_logical(*outer) && is_logical(*left) && outer->op == left->op;
   }
 
-  static Operand left_operand(const Operand& outer) {
+  static PendingExpression left_operand(const PendingExpression& outer) {
     const Expression& e = *outer.expression;
     // Lua reads the fields of a left operand when it has read what comes behind, and reports errors on that line.
     const size_t test_end = is_logical(e) ? e.op_begin : e.kind == ExpressionKind::Parenthesized ? e.end - 1 : 0;
     return {e.left, use_of_left(e, outer.use), test_end};
   }
 
-  void test(const Operand& operand) {
+  void test(const PendingExpression& operand) {
     const Expression& e = *operand.expression;
     const bool is_read = operand.use == Use::Condition && !names_value(e);
     edits_.before(e.begin, "__triage_test(");

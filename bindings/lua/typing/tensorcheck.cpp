@@ -35,7 +35,7 @@ struct Declared {
 };
 
 /// What tensorcheck was told, read once.
-struct Plan {
+struct TensorCheckPlan {
   std::string function;
   bool takes_self = false;  // the function's first parameter is `self`
   std::vector<Declared> arguments;
@@ -169,7 +169,7 @@ bool may_share_samples(const TensorSpec& data, const TensorSpec& flags) {
 
 /// Pushes the number of the flags result, the detector's name and the numbers of the results it looks at; three nils
 /// where nothing is detected.
-void push_detection(lua_State* L, const Plan& plan, int auto_detect) {
+void push_detection(lua_State* L, const TensorCheckPlan& plan, int auto_detect) {
   const char* name = detector(L, auto_detect);
   std::vector<const Declared*> flags;
   if (plan.results)
@@ -196,12 +196,14 @@ void push_detection(lua_State* L, const Plan& plan, int auto_detect) {
   }
 }
 
-Plan* test_plan(lua_State* L, int index) { return test_userdata<Plan>(L, index, &plan_metatable); }
+TensorCheckPlan* test_plan(lua_State* L, int index) {
+  return test_userdata<TensorCheckPlan>(L, index, &plan_metatable);
+}
 
 /// core.typing_plan(fn, options) -> plan, number of the flags result, detector, results it looks at
 int typing_plan(lua_State* L) {
   lua_settop(L, 2);
-  Plan plan;
+  TensorCheckPlan plan;
   plan.function = function_name(L, 1, 2);
   std::vector<std::string> names = parameter_names(L, 1);
   plan.takes_self = !names.empty() && names[0] == "self";
@@ -246,7 +248,7 @@ void warn_once(lua_State* L, const ValidationFailure& failure) {
 /// The checks of one call. `self` is a stack index, 0 for none.
 class CheckedCall {
  public:
-  CheckedCall(lua_State* L, const Plan& plan, int self, const ErrorConfig& config)
+  CheckedCall(lua_State* L, const TensorCheckPlan& plan, int self, const ErrorConfig& config)
       : L_(L),
         plan_(plan),
         strict_(config.strict_validation),
@@ -328,7 +330,7 @@ class CheckedCall {
   }
 
   lua_State* L_;
-  const Plan& plan_;
+  const TensorCheckPlan& plan_;
   bool strict_;
   bool flags_fit_ = true;
   TensorMatcher matcher_;
@@ -337,7 +339,7 @@ class CheckedCall {
 
 /// core.checked_call(plan, self, config, fn, ...) -> whether flags may be recorded in, results...
 int checked_call(lua_State* L) {
-  const Plan* plan = test_plan(L, 1);
+  const TensorCheckPlan* plan = test_plan(L, 1);
   if (!plan) throw InputError("tensorcheck: no plan");
   constexpr int self = 2, config = 3, function = 4, first = 5;
   const int object = !lua_isnil(L, self) ? self : plan->takes_self && lua_gettop(L) >= first ? first : 0;
@@ -355,7 +357,7 @@ int checked_call(lua_State* L) {
 }
 
 int takes_self(lua_State* L) {
-  const Plan* plan = test_plan(L, 1);
+  const TensorCheckPlan* plan = test_plan(L, 1);
   lua_pushboolean(L, plan && plan->takes_self);
   return 1;
 }
@@ -363,7 +365,8 @@ int takes_self(lua_State* L) {
 }  // namespace
 
 void add_tensorcheck(lua_State* L) {
-  static const luaL_Reg finalizer[] = {{"__gc", guarded<free_userdata<Plan, plan_metatable>>}, {nullptr, nullptr}};
+  static const luaL_Reg finalizer[] = {{"__gc", guarded<free_userdata<TensorCheckPlan, plan_metatable>>},
+                                       {nullptr, nullptr}};
   make_metatable(L, &plan_metatable, "tensorcheck", finalizer);
   static const luaL_Reg functions[] = {{"typing_plan", guarded<typing_plan>},
                                        {"checked_call", guarded<checked_call>},

@@ -31,7 +31,7 @@ using graph::Value;
 
 /// The graph as a function of everything that may change: inputs, then variables. Its outputs are those that it
 /// computes, each once.
-struct Function {
+struct FunctionalGraph {
   Graph graph;
   std::vector<at::Tensor> variables;
   std::vector<bool> read_as_number;       // one for each input
@@ -42,7 +42,7 @@ class FunctionMaker {
  public:
   explicit FunctionMaker(const Graph& graph) : graph_(graph), function_{Graph(graph.name()), {}, {}, {}} {}
 
-  Function run(const std::vector<const Value*>& outputs) {
+  FunctionalGraph run(const std::vector<const Value*>& outputs) {
     for (const auto& input : graph_.inputs()) graph::copy_input(function_.graph, input, copies_);
     for (const auto& constant : graph_.constants()) {
       if (!constant.variable) continue;
@@ -135,7 +135,7 @@ class FunctionMaker {
   }
 
   const Graph& graph_;
-  Function function_;
+  FunctionalGraph function_;
   graph::Copies copies_;
   std::unordered_set<const Value*> of_sizes_, held_;
 };
@@ -159,7 +159,7 @@ class JointExecutable final : public Executable {
     for (size_t i = 0; i < graph.outputs().size(); ++i)
       for (size_t j = 0; j < num_inputs_; ++j)
         if (graph.outputs()[i] == graph.inputs()[j].value) passed_.push_back({i, j});
-    Function function = FunctionMaker(graph).run(made);
+    FunctionalGraph function = FunctionMaker(graph).run(made);
     variables_ = std::move(function.variables);
     not_joint_ = std::move(function.not_joint);
     if (has_loose_ && !not_joint_)

@@ -23,9 +23,9 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 /// Tells whether a tensor was written to in place since.
-class Version {
+class TensorVersion {
  public:
-  explicit Version(const at::Tensor& tensor)
+  explicit TensorVersion(const at::Tensor& tensor)
       : counter_(torch::autograd::impl::version_counter(tensor)), then_(counter_.current_version()) {}
   bool is_old() const { return counter_.current_version() != then_; }
 
@@ -36,8 +36,8 @@ class Version {
 
 // No contract is asked of what formulas of gradients call (runtime/operators): these are LibTorch's own, and a script
 // chooses none of their arguments. They take tensors and numbers of a forward call that was within its contract,
-// unchanged since (see Version), and gradients, whose sizes and dtype autograd compares with those of the outputs. So
-// their time and memory are in proportion to what the forward call was allowed.
+// unchanged since (see TensorVersion), and gradients, whose sizes and dtype autograd compares with those of the
+// outputs. So their time and memory are in proportion to what the forward call was allowed.
 
 /// One call in autograd's graph. Where the backward half that was prepared does not fit (other gradients come in, or
 /// the gradient itself is to be differentiated), it runs the graph again from the primals, which it holds for that.
@@ -128,9 +128,9 @@ class JointBackward final : public torch::autograd::Node {
 
   void look_for_writes() {
     history_.written.clear();
-    if (std::none_of(versions_.begin(), versions_.end(), [](const Version& version) { return version.is_old(); }))
+    if (std::none_of(versions_.begin(), versions_.end(), [](const TensorVersion& version) { return version.is_old(); }))
       return;
-    for (const Version& version : versions_) history_.written.push_back(version.is_old());
+    for (const TensorVersion& version : versions_) history_.written.push_back(version.is_old());
   }
 
   bool is_output_written() const {
@@ -228,9 +228,9 @@ class JointBackward final : public torch::autograd::Node {
   const JointVariant* variant_;  // whose forward half ran; null where none was known
   at::Generator random_;         // as it was at the call, where the graph draws
   std::vector<SavedVariable> primals_, saved_;
-  std::vector<Version> versions_;  // of primals, then outputs
-  BackwardRun run_;                // the one that runs, or ran last
-  bool frees_ = false;             // it frees what it goes over
+  std::vector<TensorVersion> versions_;  // of primals, then outputs
+  BackwardRun run_;                      // the one that runs, or ran last
+  bool frees_ = false;                   // it frees what it goes over
   CallHistory history_;
 };
 

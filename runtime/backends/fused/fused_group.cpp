@@ -69,13 +69,13 @@ std::string listing_of(const FusionGroup& part) {
   return tape ? text_of(tape->listing(part.loops.lines)) : "";
 }
 
-struct FusedGroup::Memory : CallLayout {
+struct FusedGroup::FusedCallMemory : CallLayout {
   using CallLayout::CallLayout;
   c10::SmallVector<void*, 8> out;     // one for each loop output
   c10::SmallVector<Piece, 4> pieces;  // of joins
 };
 
-struct FusedGroup::RowsInMemory : Rows {
+struct FusedGroup::RowsInMemory : RowLayout {
   size_t scratch_bytes = 0;
 };
 
@@ -114,7 +114,7 @@ bool FusedGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::
   const messages::ProfilerSpan span([this] { return "fused group " + label_; });
   check_deadline(call.deadline);
   const auto interpret = [&] { interpreter_->run(inputs, outputs, {call.deadline}); };
-  Memory memory(loops_, at::kCPU, shared_ ? shared_ : &copies_);
+  FusedCallMemory memory(loops_, at::kCPU, shared_ ? shared_ : &copies_);
   if (!memory.lay_out(inputs)) {
     interpret();
     return memory.too_large || loops().unfused > 0;
@@ -155,7 +155,8 @@ bool FusedGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::
   return true;
 }
 
-void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops, StepTimes* times) const {
+void FusedGroup::run_rows(const RowsInMemory& rows, const FusedCallMemory& memory, const Tape& loops,
+                          StepTimes* times) const {
   if (rows.count == 0) return;
   const PieceWriter writer(memory.pieces);
   const auto staged = static_cast<size_t>(writer.scratch_bytes());
@@ -186,8 +187,8 @@ void FusedGroup::run_rows(const RowsInMemory& rows, const Memory& memory, const 
 }
 
 /// Elements from `begin` to `end`, as rows of as many as tapes hold at once.
-void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
-                          const Tape& loops, StepTimes* times) const {
+void FusedGroup::run_flat(const RowsInMemory& rows, const FusedCallMemory& memory, char* scratch, int64_t begin,
+                          int64_t end, const Tape& loops, StepTimes* times) const {
   auto in = memory.in;
   auto out = memory.out;
   auto extents = rows.extents;
@@ -203,7 +204,7 @@ void FusedGroup::run_flat(const RowsInMemory& rows, const Memory& memory, char* 
   }
 }
 
-bool FusedGroup::reduces_short_rows(const Memory& memory) const {
+bool FusedGroup::reduces_short_rows(const FusedCallMemory& memory) const {
   const auto is_short = [](int64_t size) { return size < shortest_reduced_alone; };
   const auto has_elements = [](const LoopOutput& output) { return output.form.kind == Kind::element; };
   return std::all_of(memory.extents.begin(), memory.extents.end(), is_short) &&
@@ -212,7 +213,7 @@ bool FusedGroup::reduces_short_rows(const Memory& memory) const {
 
 /// Null where nothing that was given can be used, or there is no tape for it.
 FusedGroup::InPlaceVariant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
-                                                    const Memory& memory, const RowsInMemory& rows) const {
+                                                    const FusedCallMemory& memory, const RowsInMemory& rows) const {
   const auto is_copy = [&](size_t slot) {
     return !read_by(slot, inputs, memory).is_same(inputs[loops_.inputs[slot].argument]);
   };
@@ -233,14 +234,15 @@ FusedGroup::InPlaceVariant* FusedGroup::variant_for(at::ArrayRef<at::Tensor> inp
 }
 
 /// The tensor that a slot reads: an input, or the dense copy of one.
-const at::Tensor& FusedGroup::read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const {
+const at::Tensor& FusedGroup::read_by(size_t slot, at::ArrayRef<at::Tensor> inputs,
+                                      const FusedCallMemory& memory) const {
   for (const auto& [reader, copy] : memory.kept)
     if (reader == slot) return copy;
   return inputs[loops_.inputs[slot].argument];
 }
 
 /// Loop output `given_for` is `given`, where there is that. False where pieces do not fit together.
-bool FusedGroup::make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given,
+bool FusedGroup::make_outputs(FusedCallMemory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given,
                               size_t given_for) const {
   const auto fresh = [&](size_t index, at::IntArrayRef sizes, at::ScalarType dtype) {
     return (shared_ ? *shared_ : pools_[index]).get(sizes, dtype);

@@ -33,7 +33,7 @@ class FusedGroup final : public LoopGroup {
   size_t bytes() const override { return sizeof(*this) + interpreter_->bytes(); }
 
  private:
-  struct Memory;  // of one call
+  struct FusedCallMemory;  // of one call
   /// Made when a call first could use it. `tape` is null where a value has no primitive.
   struct MadeOnce {
     std::once_flag once;
@@ -47,14 +47,15 @@ class FusedGroup final : public LoopGroup {
   };
   const Tape* tape(Tapes& tapes, Lanes lanes, std::optional<InPlace> in_place) const;
   struct RowsInMemory;
-  void run_rows(const RowsInMemory& rows, const Memory& memory, const Tape& loops, StepTimes* times) const;
-  void run_flat(const RowsInMemory& rows, const Memory& memory, char* scratch, int64_t begin, int64_t end,
+  void run_rows(const RowsInMemory& rows, const FusedCallMemory& memory, const Tape& loops, StepTimes* times) const;
+  void run_flat(const RowsInMemory& rows, const FusedCallMemory& memory, char* scratch, int64_t begin, int64_t end,
                 const Tape& loops, StepTimes* times) const;
-  InPlaceVariant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const Memory& memory,
+  InPlaceVariant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const FusedCallMemory& memory,
                               const RowsInMemory& rows) const;
-  const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const Memory& memory) const;
-  bool reduces_short_rows(const Memory& memory) const;
-  bool make_outputs(Memory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given, size_t given_for) const;
+  const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const FusedCallMemory& memory) const;
+  bool reduces_short_rows(const FusedCallMemory& memory) const;
+  bool make_outputs(FusedCallMemory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given,
+                    size_t given_for) const;
 
   const std::vector<Concatenation> joins_;
   const RowViews views_;

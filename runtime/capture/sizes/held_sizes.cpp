@@ -119,7 +119,7 @@ void HeldSizes::hold_same_size(const Extent& a, const Extent& b) {
   origins.unite(a, b);
 }
 
-SizeCondition::Origin HeldSizes::size_origin(const graph::Value* number) const {
+SizeCondition::SizeOrigin HeldSizes::size_origin(const graph::Value* number) const {
   if (const CapturedNumbers::TensorSize* size = numbers.find_size(number)) {
     const Extent extent = origins.extent(size->tensor, size->dim);
     if (extent.from == Extent::From::input) return {SizeCondition::InputDim{extent.input, extent.dim}, std::nullopt};

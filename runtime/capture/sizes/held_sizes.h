@@ -72,7 +72,7 @@ class HeldSizes {
   void require_same_size(const SizeFact& fact);
   void hold_all_sizes();
   void note_all_sizes();
-  SizeCondition::Origin size_origin(const graph::Value* number) const;
+  SizeCondition::SizeOrigin size_origin(const graph::Value* number) const;
   const at::Tensor* literal(const graph::Value* value) const {
     return graph_.is_variable(value) ? nullptr : graph_.constant_of(value);
   }

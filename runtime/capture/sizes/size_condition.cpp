@@ -47,7 +47,7 @@ bool SizeCondition::add(const graph::Operand& operand, const OriginOf& origin, s
 
 bool SizeCondition::add(const graph::Value* value, const OriginOf& origin, size_t depth, size_t behind) {
   if (depth >= kDepth || steps_.size() + behind >= kMostSteps) return false;
-  const Origin from = origin(value);
+  const SizeOrigin from = origin(value);
   if (from.size || from.constant) {
     if (from.size)
       steps_.push_back({ConditionStep::Kind::size, Op::none, from.size->dim, from.size->input});
@@ -128,12 +128,12 @@ bool SizeCondition::holds(at::ArrayRef<at::Tensor> inputs) const noexcept {
 }
 
 std::string SizeCondition::text(const std::function<std::string(size_t)>& input_name) const {
-  struct Part {
+  struct TermText {
     std::string text;
     bool simple;
   };
-  const auto operand = [](const Part& part) { return part.simple ? part.text : "(" + part.text + ")"; };
-  std::vector<Part> stack;
+  const auto operand = [](const TermText& part) { return part.simple ? part.text : "(" + part.text + ")"; };
+  std::vector<TermText> stack;
   for (const ConditionStep& step : steps_) {
     if (step.kind == ConditionStep::Kind::size) {
       stack.push_back({fmt::format("{}:size({})", input_name(step.input), step.number), true});
@@ -142,11 +142,11 @@ std::string SizeCondition::text(const std::function<std::string(size_t)>& input_
     } else if (step.op == Op::negate) {
       stack.back() = {"-" + operand(stack.back()), false};
     } else if (step.op == Op::largest || step.op == Op::smallest) {
-      const Part right = std::move(stack.back());
+      const TermText right = std::move(stack.back());
       stack.pop_back();
       stack.back() = {fmt::format("{}({}, {})", sign(step.op), stack.back().text, right.text), true};
     } else {
-      const Part right = std::move(stack.back());
+      const TermText right = std::move(stack.back());
       stack.pop_back();
       const bool compared = compares(step.op);
       stack.back() = {fmt::format("{} {} {}", compared ? stack.back().text : operand(stack.back()), sign(step.op),

@@ -23,11 +23,11 @@ class SizeCondition {
     friend bool operator==(const InputDim&, const InputDim&) = default;
   };
   /// What stands behind a number of the graph: a size of an input, a size that is the same in every replay, or neither.
-  struct Origin {
+  struct SizeOrigin {
     std::optional<InputDim> size;
     std::optional<int64_t> constant;
   };
-  using OriginOf = std::function<Origin(const graph::Value*)>;
+  using OriginOf = std::function<SizeOrigin(const graph::Value*)>;
 
   /// `condition`: a comparison of integers computed of sizes, which was `truth` in the capture. Nothing where it is
   /// computed of anything else, or by operators that are not known here.

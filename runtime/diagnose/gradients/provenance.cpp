@@ -104,7 +104,7 @@ Provenance gradient_provenance(const graph::Graph& graph, at::ArrayRef<at::Tenso
 namespace {
 
 /// Says which operation of a TorchScript model runs.
-class Watch final : public diagnose::GraphObserver {
+class OperationObserver final : public diagnose::GraphObserver {
  public:
   /// What a model forks has no places.
   void observe(int64_t point, at::ArrayRef<c10::IValue> /*values*/) override {
@@ -121,7 +121,7 @@ class Watch final : public diagnose::GraphObserver {
   const Producer* running_ = nullptr;
 };
 
-void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, Watch& watch) {
+void watch_block(const diagnose::ScriptGraph& graph, torch::jit::Block* block, OperationObserver& watch) {
   const std::vector<torch::jit::Node*> nodes(block->nodes().begin(), block->nodes().end());
   for (torch::jit::Node* node : nodes) {
     for (torch::jit::Block* inner : node->blocks()) watch_block(graph, inner, watch);
@@ -140,7 +140,7 @@ Provenance gradient_provenance(const torch::jit::Module& module, std::vector<c10
   const at::AutoGradMode with_gradients(true);
   const int64_t samples = diagnose::count_samples(inputs, "gradient_provenance");
   diagnose::ScriptGraph graph = diagnose::inline_calls(module, method, diagnose::Inline::everything);
-  const auto watch = c10::make_intrusive<Watch>();
+  const auto watch = c10::make_intrusive<OperationObserver>();
   watch_block(graph, graph.graph->block(), *watch);
   NotePlaces places([&](const std::string& name) { return watch->running(name); });
   const auto& arguments = module.get_method(method).function().getSchema().arguments();

@@ -13,14 +13,14 @@ namespace triage::diagnose {
 namespace {
 
 /// An operation of the model, and how many of the values that are observed behind it are its results; arguments follow.
-struct Watched {
+struct RecordedOperation {
   RecordedStep like;
   size_t results;
 };
 
 class ModelRecorder final : public GraphObserver {
  public:
-  ModelRecorder(Recording& recording, const std::vector<Watched>& operations)
+  ModelRecorder(Recording& recording, const std::vector<RecordedOperation>& operations)
       : recording_(recording), values_(recording), operations_(operations) {}
 
   void take(const c10::IValue& input) {
@@ -29,7 +29,7 @@ class ModelRecorder final : public GraphObserver {
 
   void observe(int64_t point, at::ArrayRef<c10::IValue> observed) override {
     const std::lock_guard lock(mutex_);  // a model may fork
-    const Watched& operation = operations_.at(static_cast<size_t>(point));
+    const RecordedOperation& operation = operations_.at(static_cast<size_t>(point));
     RecordedStep step = operation.like;
     for (const c10::IValue& argument : observed.slice(operation.results))
       for_each_tensor(argument, [&](const at::Tensor& tensor) {
@@ -47,11 +47,11 @@ class ModelRecorder final : public GraphObserver {
  private:
   Recording& recording_;
   TensorValues values_;
-  const std::vector<Watched>& operations_;
+  const std::vector<RecordedOperation>& operations_;
   std::mutex mutex_;
 };
 
-void watch_block(const ScriptGraph& graph, torch::jit::Block* block, std::vector<Watched>& operations) {
+void watch_block(const ScriptGraph& graph, torch::jit::Block* block, std::vector<RecordedOperation>& operations) {
   std::vector<torch::jit::Node*> nodes;
   for (torch::jit::Node* node : block->nodes()) nodes.push_back(node);
   for (torch::jit::Node* node : nodes) {
@@ -100,7 +100,7 @@ std::vector<std::pair<std::string, at::Tensor>> named_tensors(const c10::IValue&
 Recording record(const torch::jit::Module& module, const std::vector<c10::IValue>& inputs, const std::string& method) {
   const at::NoGradGuard no_grad;
   ScriptGraph graph = inline_calls(module, method, Inline::everything);
-  std::vector<Watched> operations;
+  std::vector<RecordedOperation> operations;
   watch_block(graph, graph.graph->block(), operations);
   Recording recording;
   const auto recorder = c10::make_intrusive<ModelRecorder>(recording, operations);

@@ -166,7 +166,7 @@ std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
     const RecordedStep& step = ways.step(*producer);
     if ((!last || last->source.file.empty()) && !step.is_view) last = step;
     std::optional<size_t> next;
-    for (const Part& part : parts_behind(recording, step, *value, mask)) {
+    for (const ValueElements& part : parts_behind(recording, step, *value, mask)) {
       const at::Tensor came = bad.in(ways.tensor(part.value), ways.tensor(*value), part.mask);
       if (!came.any().item<bool>()) continue;
       next = part.value;
@@ -239,7 +239,7 @@ bool chooses_by_values(const RecordingIndex& ways, const RecordedStep& step) {
 std::optional<size_t> next_behind(const RecordingIndex& ways, const RecordedStep& step, size_t value, const at::Tensor& mask) {
   std::optional<size_t> next;
   const auto fits = [&](size_t read) { return ways.tensor(read).numel() == ways.tensor(value).numel(); };
-  for (const Part& part : parts_behind(ways.recording(), step, value, mask)) {
+  for (const ValueElements& part : parts_behind(ways.recording(), step, value, mask)) {
     if (ways.tensor(part.value).scalar_type() == at::kBool || !ways.producer(part.value)) continue;
     if (!next || (fits(part.value) && !fits(*next))) next = part.value;
   }

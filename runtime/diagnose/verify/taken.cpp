@@ -66,8 +66,8 @@ at::Tensor reduced_to(const at::Tensor& mask, at::IntArrayRef sizes) {
 
 at::Tensor all_of(const at::Tensor& tensor) { return at::ones(tensor.sizes(), tensor.options().dtype(at::kBool)); }
 
-Part part_of(const Recording& recording, const RecordedStep& step, size_t read, const at::Tensor& mask,
-             bool by_elements) {
+ValueElements part_of(const Recording& recording, const RecordedStep& step, size_t read, const at::Tensor& mask,
+                      bool by_elements) {
   const at::Tensor& from = recording.values[read].tensor;
   if (by_elements && at::is_expandable_to(from.sizes(), mask.sizes())) return {read, reduced_to(mask, from.sizes())};
   if (step.is_view && from.numel() == mask.numel()) return {read, mask.reshape(from.sizes())};
@@ -96,12 +96,12 @@ std::optional<ElementChoice> choice_of(const Recording& recording, const Recorde
   return std::nullopt;
 }
 
-std::vector<Part> parts_behind(const Recording& recording, const RecordedStep& step, size_t result,
-                               const at::Tensor& mask) {
-  std::vector<Part> parts;
+std::vector<ValueElements> parts_behind(const Recording& recording, const RecordedStep& step, size_t result,
+                                        const at::Tensor& mask) {
+  std::vector<ValueElements> parts;
   const auto add = [&](std::optional<size_t> read, const at::Tensor& behind, bool by_elements) {
     if (!read || !recording.values[*read].tensor.defined() || recording.values[*read].is_flags) return;
-    Part part = part_of(recording, step, *read, behind, by_elements);
+    ValueElements part = part_of(recording, step, *read, behind, by_elements);
     if (part.mask.any().item<bool>()) parts.push_back(std::move(part));
   };
   if (const auto choice = choice_of(recording, step, result)) {

@@ -19,13 +19,13 @@ struct ElementChoice {
 std::optional<ElementChoice> choice_of(const Recording& recording, const RecordedStep& step, size_t result);
 
 /// Elements of a value that a step read.
-struct Part {
+struct ValueElements {
   size_t value;
   at::Tensor mask;  // bool, in the sizes of the value
 };
 /// What elements `mask` of `result` may have come of, in the order of the operands; without flags and conditions. What
 /// was not chosen is not among it. Operators of which nothing is known may have made each element of all.
-std::vector<Part> parts_behind(const Recording& recording, const RecordedStep& step, size_t result,
-                               const at::Tensor& mask);
+std::vector<ValueElements> parts_behind(const Recording& recording, const RecordedStep& step, size_t result,
+                                        const at::Tensor& mask);
 
 }  // namespace triage::diagnose

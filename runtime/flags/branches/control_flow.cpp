@@ -20,7 +20,7 @@ namespace {
 using at::Tensor;
 
 /// A branch that decides some rows, with what it made.
-struct Ran {
+struct ExecutedBranch {
   std::string name;
   Tensor condition;
   Results results;
@@ -41,8 +41,8 @@ struct BranchConstruct {
   bool by_element;
 };
 
-Tensor select_leaf(const BranchConstruct& site, const Ran& branch, const Ran& other, size_t result, const Tensor& a,
-                   const Tensor& b) {
+Tensor select_leaf(const BranchConstruct& site, const ExecutedBranch& branch, const ExecutedBranch& other, size_t result,
+                   const Tensor& a, const Tensor& b) {
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<Tensor(const Tensor&, const Tensor&, const Tensor&)>();
@@ -57,7 +57,7 @@ Tensor select_leaf(const BranchConstruct& site, const Ran& branch, const Ran& ot
 }
 
 /// The results of `branch` where its condition holds, else `merged`, those of the branches behind it.
-Results merge(const BranchConstruct& site, const Ran& branch, const Ran& last, Results merged) {
+Results merge(const BranchConstruct& site, const ExecutedBranch& branch, const ExecutedBranch& last, Results merged) {
   if (branch.results.size() != merged.size())
     throw InputError(flags::check::numbers_differ(site.construct, branch.name, branch.results.size(), last.name,
                                                   merged.size(), flags::check::cpp));
@@ -66,7 +66,7 @@ Results merge(const BranchConstruct& site, const Ran& branch, const Ran& last, R
   return merged;
 }
 
-void check_results(const char* construct, const Ran& branch) {
+void check_results(const char* construct, const ExecutedBranch& branch) {
   for (size_t i = 0; i < branch.results.size(); ++i)
     if (!branch.results[i].defined())
       throw InputError(
@@ -74,7 +74,7 @@ void check_results(const char* construct, const Ran& branch) {
 }
 
 /// Rows and elements of a branch: those for which no condition before it holds, and its own does.
-flags::elements::BranchMasks taken_by(const std::vector<Ran>& before, const Tensor& own) {
+flags::elements::BranchMasks taken_by(const std::vector<ExecutedBranch>& before, const Tensor& own) {
   flags::elements::BranchMasks taken;
   const auto add = [&](const Tensor& condition) {
     if (!flags::elements::is_mask(condition)) {
@@ -86,15 +86,15 @@ flags::elements::BranchMasks taken_by(const std::vector<Ran>& before, const Tens
     taken.elements.push_back(condition);
   };
   if (own.defined()) add(own);
-  for (const Ran& branch : before) add(at::logical_not(branch.condition));
+  for (const ExecutedBranch& branch : before) add(at::logical_not(branch.condition));
   return taken;
 }
 
 /// `condition`: undefined where the branch decides all that those before it leave.
-Ran run_branch(const char* construct, std::string name, const std::function<Results()>& run, const Tensor& condition,
-               const std::vector<Ran>& before) {
+ExecutedBranch run_branch(const char* construct, std::string name, const std::function<Results()>& run,
+                          const Tensor& condition, const std::vector<ExecutedBranch>& before) {
   const uint64_t start = flags::autograd::branch_start();
-  Ran ran{std::move(name), condition, run()};
+  ExecutedBranch ran{std::move(name), condition, run()};
   check_results(construct, ran);
   if (!at::GradMode::is_enabled() || (before.empty() && !condition.defined())) return ran;
   std::optional<flags::elements::BranchMasks> taken;
@@ -139,14 +139,14 @@ void check_branch(const char* construct, const Tensor& condition, bool has_funct
 
 Results decide(const std::vector<Branch>& branches) {
   const std::vector<size_t> positions = deciding(branches);
-  std::vector<Ran> ran;
+  std::vector<ExecutedBranch> ran;
   for (size_t position : positions) {
     const Branch& branch = branches[position];
     const bool is_last = position == positions.back();
     ran.push_back(
         run_branch("IF", name_of(position, branches.size()), branch.run, is_last ? Tensor() : branch.condition, ran));
   }
-  const Ran& last = ran.back();
+  const ExecutedBranch& last = ran.back();
   Results merged = last.results;
   for (size_t i = ran.size() - 1; i-- > 0;) {
     const BranchConstruct site{"IF", flags::elements::is_mask(ran[i].condition)};
@@ -159,9 +159,9 @@ Results choose(const Tensor& condition, const std::function<Results()>& a, const
   check_condition("WHERE", condition);
   // A condition of shape () has one element for all of the results.
   const BranchConstruct site{"WHERE", condition.dim() != 1};
-  std::vector<Ran> ran;
+  std::vector<ExecutedBranch> ran;
   ran.push_back(run_branch("WHERE", "a", a, condition.dim() == 0 ? at::reshape(condition, {1, 1}) : condition, ran));
-  Ran other = run_branch("WHERE", "b", b, {}, ran);
+  ExecutedBranch other = run_branch("WHERE", "b", b, {}, ran);
   ran.front().condition = condition;
   if (!site.by_element) fill_numbers(ran.front().results, other.results);
   return merge(site, ran.front(), other, other.results);

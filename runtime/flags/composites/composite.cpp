@@ -108,7 +108,7 @@ Tensor in_rows(const Tensor& z) {
 /// (N, 1), of a mask (N, elements) of data with `dim` dims.
 Tensor any_in_row(const Tensor& mask, int64_t dim) { return dim == 1 ? mask : at::any(mask, 1, /*keepdim=*/true); }
 
-struct Finding {
+struct FlagFinding {
   Code code;
   Severity severity;
   Tensor where;  // (N, 1)
@@ -116,8 +116,8 @@ struct Finding {
 
 /// Pushes what was found, one after the other, into the given flags or into new ones.
 Tensor found(const MaybeTensor& given, ScalarType dtype, int64_t location, int64_t num_slots, int64_t policy,
-             at::ArrayRef<Finding> findings) {
-  const auto push = [&](const Finding& it) {
+             at::ArrayRef<FlagFinding> findings) {
+  const auto push = [&](const FlagFinding& it) {
     return Push{to_int(it.code), location, to_int(it.severity), num_slots, policy};
   };
   std::optional<RowTable> rows;
@@ -125,7 +125,7 @@ Tensor found(const MaybeTensor& given, ScalarType dtype, int64_t location, int64
     rows = empty_rows(check::words_for(num_slots, dtype), dtype);
   else if (const auto known = KnownRows::of(*given))
     rows = *known;
-  for (const Finding& finding : findings)
+  for (const FlagFinding& finding : findings)
     if (rows) rows = pushed_rows(*rows, RowTable::of_mask(finding.where), push(finding));
   if (rows) {
     auto records =
@@ -133,7 +133,7 @@ Tensor found(const MaybeTensor& given, ScalarType dtype, int64_t location, int64
     return KnownRows::note(std::move(records), std::move(*rows));
   }
   Tensor flags = *given;
-  for (const Finding& finding : findings) flags = recorded(flags, push(finding), RowTable::of_mask(finding.where));
+  for (const FlagFinding& finding : findings) flags = recorded(flags, push(finding), RowTable::of_mask(finding.where));
   return flags;
 }
 
@@ -143,7 +143,7 @@ Tensor detect(const char* op, const Tensor& z, const MaybeTensor& given, int64_t
   if (!can_be_non_finite(z))
     return given ? at::clone(*given, at::MemoryFormat::Contiguous) : new_flags(z, num_slots, dtype);
   const auto values = in_rows(comparable(z));
-  std::vector<Finding> findings;
+  std::vector<FlagFinding> findings;
   const auto note = [&](Code code, const Tensor& mask) {
     findings.push_back({code, err::critical, any_in_row(mask, z.dim())});
   };
@@ -202,7 +202,7 @@ Tensor flag_oob_indices(const Tensor& ids, int64_t num_embeddings, const MaybeTe
   const auto wide = in_rows(ids).to(at::kLong);
   const auto outside = at::logical_or(at::lt(wide, 0), at::ge(wide, num_embeddings));
   return found(given, dtype, location, num_slots, policy,
-               Finding{err::out_of_bounds, err::error, any_in_row(outside, ids.dim())});
+               FlagFinding{err::out_of_bounds, err::error, any_in_row(outside, ids.dim())});
 }
 
 namespace {

@@ -302,7 +302,7 @@ RowTable known_mask(const Tensor& mask) {
 }
 
 std::optional<RowTable> pushed_rows(const RowTable& records, const RowTable& where, const Push& push) {
-  const Recording how(push.policy);
+  const RecordingPolicy how(push.policy);
   return records.joined(where, [&](Row row, const Row& on) {
     if (on[0]) push_slot(row.data(), push.num_slots, pack_slot(push.code, push.location, push.severity), how);
     return row;
@@ -361,7 +361,7 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   check::merge(flags, other, num_slots, policy);
   const auto theirs = KnownRows::of(other);
   if (const auto mine = KnownRows::of(flags); mine && theirs) {
-    const Recording how(policy);
+    const RecordingPolicy how(policy);
     auto rows = mine->joined(*theirs, [&](Row row, const Row& more) {
       merge_slots(row.data(), num_slots, more.data(), how);
       return row;

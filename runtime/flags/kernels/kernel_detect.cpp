@@ -99,8 +99,8 @@ Tensor detected(const Tensor& z, const Geometry& shape, size_t element, const Ma
   const Tensor from = flags ? flags->contiguous() : Tensor();
   auto result = flags ? new_tensor(from.sizes(), from.scalar_type())
                       : new_tensor({z.size(0), check::words_for(num_slots, dtype)}, dtype);
-  const Rows rows(result);
-  const uint16_t* source = flags ? Rows(from).data : nullptr;
+  const SlotRows rows(result);
+  const uint16_t* source = flags ? SlotRows(from).data : nullptr;
   const int64_t row_bytes = shape.row_elements() * static_cast<int64_t>(element) + static_cast<int64_t>(rows.bytes());
   in_parallel(rows.count, static_cast<size_t>(row_bytes), [&](int64_t begin, int64_t end) {
     start_rows(rows, source, begin, end);
@@ -119,16 +119,17 @@ Tensor detect_as(const Tensor& z, const MaybeTensor& flags, int64_t location, in
                  ScalarType dtype, Wanted wanted) {
   const Geometry shape(z, at::isComplexType(z.scalar_type()) ? 2 : 1);
   const Detector<NonFiniteProbe<Bits, exponent>> detector{{}, static_cast<const Bits*>(z.data_ptr()), shape};
-  const Recording how(policy);
+  const RecordingPolicy how(policy);
   const uint16_t nan = pack_slot(err::nan, location, err::critical);
   const uint16_t inf = pack_slot(err::inf, location, err::critical);
-  return detected(z, shape, sizeof(Bits), flags, num_slots, dtype, [&](const Rows& rows, int64_t begin, int64_t end) {
-    detector.run(begin, end, [&](int64_t row) {
-      const FloatClasses found = classify_row<Bits, exponent>(detector.data + row * shape.row_stride, shape);
-      if (wanted.nan && found.nan) push_slot(rows[row], num_slots, nan, how);
-      if (wanted.inf && found.inf) push_slot(rows[row], num_slots, inf, how);
-    });
-  });
+  return detected(z, shape, sizeof(Bits), flags, num_slots, dtype,
+                  [&](const SlotRows& rows, int64_t begin, int64_t end) {
+                    detector.run(begin, end, [&](int64_t row) {
+                      const FloatClasses found = classify_row<Bits, exponent>(detector.data + row * shape.row_stride, shape);
+                      if (wanted.nan && found.nan) push_slot(rows[row], num_slots, nan, how);
+                      if (wanted.inf && found.inf) push_slot(rows[row], num_slots, inf, how);
+                    });
+                  });
 }
 
 Tensor detect(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t location, int64_t num_slots,
@@ -158,11 +159,12 @@ Tensor out_of_bounds_as(const Tensor& ids, Bits limit, const MaybeTensor& flags,
                         int64_t policy, ScalarType dtype) {
   const Geometry shape(ids, 1);
   const Detector<AtLeast<Bits>> detector{{limit}, static_cast<const Bits*>(ids.data_ptr()), shape};
-  const Recording how(policy);
+  const RecordingPolicy how(policy);
   const uint16_t slot = pack_slot(err::out_of_bounds, location, err::error);
-  return detected(ids, shape, sizeof(Bits), flags, num_slots, dtype, [&](const Rows& rows, int64_t begin, int64_t end) {
-    detector.run(begin, end, [&](int64_t row) { push_slot(rows[row], num_slots, slot, how); });
-  });
+  return detected(ids, shape, sizeof(Bits), flags, num_slots, dtype,
+                  [&](const SlotRows& rows, int64_t begin, int64_t end) {
+                    detector.run(begin, end, [&](int64_t row) { push_slot(rows[row], num_slots, slot, how); });
+                  });
 }
 
 // Seen as unsigned, the negative numbers of a signed type begin after its largest: no limit may lie above that.

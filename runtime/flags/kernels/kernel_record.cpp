@@ -31,7 +31,7 @@ struct FlagsUpdate {
   /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time:
   /// from `source` to the result, which are the same where it was copied already.
   template <class Fresh>
-  void record(const Rows& source, int64_t first, int64_t last, const NonzeroPlaces& places, const Fresh& fresh) const {
+  void record(const SlotRows& source, int64_t first, int64_t last, const NonzeroPlaces& places, const Fresh& fresh) const {
     const uint16_t* from_there = source[first];
     on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, from_there, after[first], after.width,
                     last - first, &places);
@@ -41,15 +41,15 @@ struct FlagsUpdate {
 
   c10::MaybeOwned<Tensor> from;
   Tensor result;
-  Rows before, after;
+  SlotRows before, after;
   int64_t num_slots;
-  Recording how;
+  RecordingPolicy how;
   bool in_groups;
 };
 
 // Calls stretch(first, last) for stretches of `most` rows, on several threads where there are many.
 template <class Stretch>
-void each_stretch(const Rows& rows, int64_t most, Stretch stretch) {
+void each_stretch(const SlotRows& rows, int64_t most, Stretch stretch) {
   in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += most) stretch(first, std::min(first + most, end));
   });
@@ -103,7 +103,7 @@ Tensor push_codes(FlagsUpdate& change, const Tensor& code, int64_t location, int
 // Calls visit(row) for the rows of [first, last) that hold some of the places, which are words counted from the first
 // of them.
 template <class Visit>
-void each_row_of(const NonzeroPlaces& places, const Rows& rows, int64_t first, int64_t last, Visit visit) {
+void each_row_of(const NonzeroPlaces& places, const SlotRows& rows, int64_t first, int64_t last, Visit visit) {
   int64_t next = first;
   const auto width = static_cast<uint32_t>(rows.width);
   places.each([&](int64_t word) {
@@ -114,7 +114,7 @@ void each_row_of(const NonzeroPlaces& places, const Rows& rows, int64_t first, i
 }
 
 // Makes the rows [first, last) what one push makes of an empty one.
-void fill_pushed(const Rows& rows, int64_t first, int64_t last, uint16_t slot, const Recording& how) {
+void fill_pushed(const SlotRows& rows, int64_t first, int64_t last, uint16_t slot, const RecordingPolicy& how) {
   start_rows(rows, nullptr, first, first + 1);
   push_entry(rows[first], 1, slot, how);
   for (int64_t done = 1; done < last - first; done *= 2)
@@ -138,7 +138,7 @@ struct ClearCode {
 Tensor new_flags(const Tensor& like, int64_t num_slots, ScalarType dtype) {
   check::new_flags(like, num_slots, dtype);
   auto result = new_tensor({like.size(0), check::words_for(num_slots, dtype)}, dtype);
-  start_rows(Rows(result), nullptr, 0, result.size(0));
+  start_rows(SlotRows(result), nullptr, 0, result.size(0));
   return result;
 }
 
@@ -179,7 +179,7 @@ Tensor push_scalar(const Tensor& flags, int64_t code, int64_t location, int64_t 
                    int64_t policy) {
   check::push(flags, code, location, severity, num_slots, policy);
   FlagsUpdate change(flags, num_slots, policy);
-  const Rows &before = change.before, &after = change.after;
+  const SlotRows &before = change.before, &after = change.after;
   const uint16_t slot = error_slot(code, location, severity);
   const int64_t most = rows_in_stretch(after);
   in_parallel(after.count, after.bytes(), [&](int64_t begin, int64_t end) {
@@ -207,7 +207,7 @@ Tensor merge(const Tensor& flags, const Tensor& other, int64_t num_slots, int64_
   check::merge(flags, other, num_slots, policy);
   FlagsUpdate change(flags, num_slots, policy);
   const auto more = other.expect_contiguous();
-  const Rows others(*more, change.before);
+  const SlotRows others(*more, change.before);
   each_stretch(change.after, rows_in_stretch(change.after), [&](int64_t first, int64_t last) {
     NonzeroPlaces places;
     change.copy(first, last);
@@ -226,7 +226,7 @@ Tensor clear(const Tensor& flags, int64_t code) {
   check::code("clear", flags, code);
   const auto from = flags.expect_contiguous();
   auto result = new_tensor(from->sizes(), from->scalar_type());
-  const Rows before(*from), after(result, before);
+  const SlotRows before(*from), after(result, before);
   const ClearCode loop{static_cast<uint16_t>(code << CODE_SHIFT)};
   in_parallel(after.count, after.bytes(), [&](int64_t begin, int64_t end) {
     const uint16_t* slots = before[begin];
@@ -246,7 +246,7 @@ template <class Answer, class Question>
 Tensor ask(const Tensor& flags, const Question& question) {
   const auto from = flags.expect_contiguous();
   auto result = answers_for<Answer>(*from);
-  const Rows rows(*from);
+  const SlotRows rows(*from);
   const AskRecords<Question, Answer> loop{question};
   auto* out = static_cast<Answer*>(result.data_ptr());
   const auto* slots = static_cast<const uint16_t*>(rows.data);
@@ -258,7 +258,7 @@ Tensor ask(const Tensor& flags, const Question& question) {
 // Ends at the first stretch with an error in it.
 bool any_error(const Tensor& flags) {
   const auto from = flags.expect_contiguous();
-  const Rows rows(*from);
+  const SlotRows rows(*from);
   std::atomic<bool> found{false};
   in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {
     const int64_t stretch = rows_in_stretch(rows);
@@ -278,7 +278,7 @@ Tensor scalar(bool value) {
 template <class Answer>
 Tensor slot_field(const Tensor& flags, int64_t index, int64_t shift, int64_t mask) {
   const auto from = flags.expect_contiguous();
-  const Rows rows(*from);
+  const SlotRows rows(*from);
   auto result = answers_for<Answer>(*from);
   auto* out = static_cast<Answer*>(result.data_ptr());
   in_parallel(rows.count, rows.bytes(), [&](int64_t begin, int64_t end) {

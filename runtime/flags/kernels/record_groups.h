@@ -15,7 +15,7 @@ namespace triage::flags::cpu {
 /// Whether RecordGroups serves records of `width` slots under this policy. In vectors of 16 bytes it gains where
 /// several records share one, and takes longer than one record at a time where they do not (measured: 4096 records of
 /// 16 slots).
-inline bool in_groups(int64_t width, const Recording& how) {
+inline bool in_groups(int64_t width, const RecordingPolicy& how) {
   const int64_t widest = chosen_isa == Isa::plain ? 8 : 64;
   return !how.track_overflow && std::has_single_bit(static_cast<uint64_t>(width)) && width >= 4 && width <= widest;
 }
@@ -39,7 +39,7 @@ class RecordGroup {
   };
 
   /// Of the slots of a record the first `count` are used.
-  TRIAGE_INLINE RecordGroup(int64_t count, const Recording& recording) : how(recording) {
+  TRIAGE_INLINE RecordGroup(int64_t count, const RecordingPolicy& recording) : how(recording) {
     const auto shared = static_cast<int16_t>(how.mask);
     mask = Vector{} + shared;
     unlike = how.dedupe ? Vector{} : severities;  // no slot under the mask has a severity
@@ -216,7 +216,7 @@ class RecordGroup {
   static constexpr SlotNumbers NUMBERS = numbers<number_in_record>(), BITS = numbers<bit_of_record>();
 
   const Vector severities = Vector{} + static_cast<int16_t>(SEVERITY_MASK), no_place = Vector{} + NO_PLACE;
-  Recording how;
+  RecordingPolicy how;
   Vector mask, unlike;
   RecordVectors number, used, empty, duplicate;
 };
@@ -270,7 +270,7 @@ template <class Fresh>
 struct RecordGroups {
   Fresh fresh;
   int64_t count;
-  Recording how;
+  RecordingPolicy how;
 
   template <int bytes>
   TRIAGE_INLINE void run(const uint16_t* from, uint16_t* to, int64_t width, int64_t rows,

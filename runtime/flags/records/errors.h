@@ -13,7 +13,7 @@ namespace triage::flags {
 /// errors. Stretches without errors are read at the speed of memory; rows and slots are looked at only in the others.
 template <class Visit>
 void each_error(const at::Tensor& contiguous, int64_t begin, int64_t end, Visit visit) {
-  const cpu::Rows rows(contiguous);
+  const cpu::SlotRows rows(contiguous);
   const int64_t stretch = cpu::rows_in_stretch(rows);
   for (int64_t first = begin; first < end; first += stretch) {
     const int64_t last = std::min(first + stretch, end);

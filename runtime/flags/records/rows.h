@@ -33,15 +33,15 @@ void in_parallel(int64_t rows, size_t row_bytes, Part part) {
 }
 
 /// A contiguous flags tensor as rows of slots.
-struct Rows {
-  explicit Rows(const Tensor& flags)
+struct SlotRows {
+  explicit SlotRows(const Tensor& flags)
       : data(static_cast<uint16_t*>(flags.data_ptr())),
         count(flags.size(0)),
         width(flags.size(1) * check::slots_per_word(flags.scalar_type())) {
     TRIAGE_ASSERT(flags.is_contiguous());
   }
   /// `flags` of the same shape and dtype as those of `like`.
-  Rows(const Tensor& flags, const Rows& like)
+  SlotRows(const Tensor& flags, const SlotRows& like)
       : data(static_cast<uint16_t*>(flags.data_ptr())), count(like.count), width(like.width) {
     TRIAGE_ASSERT(flags.is_contiguous() && flags.nbytes() == static_cast<size_t>(count) * bytes());
   }
@@ -57,7 +57,7 @@ struct Rows {
 };
 
 /// Copies rows [begin, end) of `from`, or empties them where `from` is null.
-inline void start_rows(const Rows& to, const uint16_t* from, int64_t begin, int64_t end) {
+inline void start_rows(const SlotRows& to, const uint16_t* from, int64_t begin, int64_t end) {
   TRIAGE_ASSERT(begin >= 0 && begin <= end && end <= to.count);
   const size_t bytes = static_cast<size_t>(end - begin) * to.bytes();
   if (!bytes) return;
@@ -69,12 +69,12 @@ inline void start_rows(const Rows& to, const uint16_t* from, int64_t begin, int6
 }
 
 /// How many rows to look at as a whole where most are expected to be empty: some kilobytes of them.
-inline int64_t rows_in_stretch(const Rows& rows) {
+inline int64_t rows_in_stretch(const SlotRows& rows) {
   return std::max<int64_t>(1, (16 << 10) / static_cast<int64_t>(rows.bytes()));
 }
 
 /// Any error in the rows [begin, end)?
-inline bool any_live(const Rows& rows, int64_t begin, int64_t end) {
+inline bool any_live(const SlotRows& rows, int64_t begin, int64_t end) {
   TRIAGE_ASSERT(begin < end && end <= rows.count);
   constexpr auto severities = static_cast<uint32_t>(SEVERITIES);
   return scan_dense(HasAny{severities}, reinterpret_cast<const uint32_t*>(rows[begin]), (end - begin) * rows.width / 2);

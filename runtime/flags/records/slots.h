@@ -52,8 +52,8 @@ inline uint16_t pack_slot(Code code, int64_t location, Severity severity) {
 }
 
 /// What a policy (ErrorConfig::policy) asks of one push, decided once for all rows.
-struct Recording {
-  explicit Recording(int64_t policy)
+struct RecordingPolicy {
+  explicit RecordingPolicy(int64_t policy)
       : priority(static_cast<Priority>(policy & 3)),
         keep_last((policy >> 2 & 1) != 0),
         newest_first(priority == Priority::chrono && keep_last),
@@ -73,7 +73,7 @@ struct Recording {
 
 /// Of a full record, replaces the first of the weakest entries if `slot` outranks it. Returns which of the two was
 /// dropped.
-inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+inline uint16_t push_by_rank(uint16_t* slots, int64_t count, uint16_t slot, const RecordingPolicy& how) {
   auto key = [&](uint16_t s) {
     const int rank = how.priority == Priority::severity ? s & SEVERITY_MASK : s >> LOCATION_SHIFT;
     return how.keep_last ? rank : -rank;
@@ -94,7 +94,7 @@ inline constexpr int16_t DUPLICATE_PLACE = -0x8000;
 inline constexpr int16_t NO_PLACE = 0x7FFF;
 
 #ifdef __CUDACC_RTC__  // a thread of a GPU has no vectors of 16 bits
-inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const RecordingPolicy& how) {
   int16_t empty = NO_PLACE;
   for (int64_t i = 0; i < count && i < NO_PLACE; ++i) {
     if (!(slots[i] & SEVERITY_MASK))
@@ -144,7 +144,7 @@ inline int16_t place_among(const uint16_t* slots, int64_t count, int16_t mask, i
   }
 }
 
-inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, const RecordingPolicy& how) {
   const auto mask = static_cast<int16_t>(how.mask);
   const auto wanted = static_cast<int16_t>(how.dedupe ? slot & how.mask : ~how.mask);  // no slot under the mask is that
   if (count == 16) return place_among<8>(slots, 16, mask, wanted);  // the usual number, known to the compiler
@@ -155,7 +155,7 @@ inline int16_t find_place(const uint16_t* slots, int64_t count, uint16_t slot, c
 #endif
 
 /// Records `slot` where find_place found no place for it, or none that counts.
-inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot, const RecordingPolicy& how) {
   if (how.newest_first) {
     const uint16_t last = slots[count - 1];
     std::memmove(slots + 1, slots, static_cast<size_t>(count - 1) * sizeof(uint16_t));
@@ -171,7 +171,7 @@ inline uint16_t push_without_place(uint16_t* slots, int64_t count, uint16_t slot
 
 /// Records `slot` among `count` entries, in place. A slot of code 0 or severity 0 is not recorded. Returns the entry
 /// that was dropped because the slots are full, 0 where none was.
-inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+inline uint16_t push_entry(uint16_t* slots, int64_t count, uint16_t slot, const RecordingPolicy& how) {
   if (!(slot & SEVERITY_MASK) || !(slot & CODE_IN_SLOT)) return 0;
   const int16_t place = find_place(slots, count, slot, how);
   if (place == NO_PLACE || (how.newest_first && place >= 0)) return push_without_place(slots, count, slot, how);
@@ -193,7 +193,7 @@ inline void add_dropped(uint16_t& last, int64_t more, int64_t severity) {
 
 /// Records `slot` in a row of `count` slots, in place; the last of them is the overflow record where the policy asks
 /// for it.
-inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recording& how) {
+inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const RecordingPolicy& how) {
   if (!how.track_overflow) {
     push_entry(slots, count, slot, how);
   } else if (const uint16_t dropped = push_entry(slots, count - 1, slot, how)) {
@@ -202,7 +202,7 @@ inline void push_slot(uint16_t* slots, int64_t count, uint16_t slot, const Recor
 }
 
 /// Records `slot`, which lies at `index` of another row.
-inline void merge_slot(uint16_t* slots, int64_t count, int64_t index, uint16_t slot, const Recording& how) {
+inline void merge_slot(uint16_t* slots, int64_t count, int64_t index, uint16_t slot, const RecordingPolicy& how) {
   if (how.track_overflow && index == count - 1 && is_overflow_record(slot)) {
     add_dropped(slots[index], slot >> LOCATION_SHIFT, slot & SEVERITY_MASK);
   } else {
@@ -211,7 +211,7 @@ inline void merge_slot(uint16_t* slots, int64_t count, int64_t index, uint16_t s
 }
 
 /// Records the errors of another row of `count` slots, slot 0 first.
-inline void merge_slots(uint16_t* slots, int64_t count, const uint16_t* others, const Recording& how) {
+inline void merge_slots(uint16_t* slots, int64_t count, const uint16_t* others, const RecordingPolicy& how) {
   each_error_slot(others, count, [&](int64_t i, uint16_t slot) { merge_slot(slots, count, i, slot, how); });
 }
 

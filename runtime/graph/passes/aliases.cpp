@@ -104,7 +104,7 @@ OutputMemory::OutputMemory(const Graph& graph) {
     }
 }
 
-const OutputMemory::Origin& OutputMemory::origin(const Value* asked) {
+const OutputMemory::MemoryOrigin& OutputMemory::origin(const Value* asked) {
   std::vector<const Value*> left{asked};
   while (!left.empty()) {
     const Value* const value = left.back();
@@ -123,8 +123,8 @@ const OutputMemory::Origin& OutputMemory::origin(const Value* asked) {
 }
 
 /// Those of the arguments that it shares memory with are known.
-OutputMemory::Origin OutputMemory::origin_by_arguments(const Value* value) const {
-  Origin found;
+OutputMemory::MemoryOrigin OutputMemory::origin_by_arguments(const Value* value) const {
+  MemoryOrigin found;
   if (!is_view(value)) {
     found.roots.push_back(value);
     return found;
@@ -132,7 +132,7 @@ OutputMemory::Origin OutputMemory::origin_by_arguments(const Value* value) const
   found.maybe = sharing(*value->producer) == Sharing::maybe;
   std::unordered_set<const Value*> known;
   for_each_shared(*value->producer, [&](Value* argument) {
-    const Origin& from = origins_.at(argument);
+    const MemoryOrigin& from = origins_.at(argument);
     found.maybe |= from.maybe;
     for (const Value* root : from.roots)
       if (known.insert(root).second) found.roots.push_back(root);

@@ -41,7 +41,7 @@ void reshape_what_follows(Graph& graph, std::unordered_set<const Value*>& values
 /// Where the memory of the outputs of a graph comes from.
 class OutputMemory {
  public:
-  struct Origin {
+  struct MemoryOrigin {
     std::vector<const Value*> roots;  // that it may be the memory of: inputs, constants, results of calls
     bool maybe = false;               // or it is a copy
   };
@@ -50,7 +50,7 @@ class OutputMemory {
     bool maybe = false;  // some of them may be copies
   };
   explicit OutputMemory(const Graph& graph);
-  const Origin& origin(const Value* value);
+  const MemoryOrigin& origin(const Value* value);
   /// Those of a root; null where no output has its memory.
   const Lookers* lookers(const Value* root) const;
   /// Whether strides decide which outputs share memory that the graph computes.
@@ -58,9 +58,9 @@ class OutputMemory {
   static bool is_view(const Value* value) { return value->producer && sharing(*value->producer) != Sharing::none; }
 
  private:
-  Origin origin_by_arguments(const Value* value) const;
+  MemoryOrigin origin_by_arguments(const Value* value) const;
 
-  std::unordered_map<const Value*, Origin> origins_;
+  std::unordered_map<const Value*, MemoryOrigin> origins_;
   std::unordered_map<const Value*, Lookers> lookers_;
 };
 

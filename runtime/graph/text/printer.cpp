@@ -193,7 +193,7 @@ namespace {
 // Lines longer than this do not push the comments of the others to the right.
 constexpr size_t kCommentColumn = 96;
 
-struct Line {
+struct PrintedLine {
   std::string text;
   std::string comment;
 };
@@ -244,7 +244,7 @@ std::string source_text(const Source& source) {
   return fmt::format("# {}:{}{}", text.substr(1, text.size() - 2), source.line, region);
 }
 
-Line node_line(const Node& node) { return {"  " + print(node), source_text(node.source)}; }
+PrintedLine node_line(const Node& node) { return {"  " + print(node), source_text(node.source)}; }
 
 std::string attributes_text(const Constant& constant) {
   std::vector<std::string> attributes;
@@ -254,7 +254,7 @@ std::string attributes_text(const Constant& constant) {
   return attributes.empty() ? "" : fmt::format("({})", fmt::join(attributes, ", "));
 }
 
-Line constant_line(const Constant& constant) {
+PrintedLine constant_line(const Constant& constant) {
   const at::Tensor& tensor = constant.tensor;
   return {fmt::format("  {}: {}{} = constant{} {}", describe(*constant.value), string_literal(layout_text(tensor)),
                       constant.value->is_flags ? " flags" : "", attributes_text(constant),
@@ -272,7 +272,7 @@ std::string header(const Graph& graph) {
   return fmt::format("graph {}(\n    {}):\n", name, fmt::join(inputs, ",\n    "));
 }
 
-Line outputs_line(const Graph& graph) {
+PrintedLine outputs_line(const Graph& graph) {
   std::string text = "  return";
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     text += i ? ", " : " ";
@@ -299,7 +299,7 @@ std::string print(const Node& node) {
 }
 
 std::string print(const Graph& graph) {
-  std::vector<Line> lines;
+  std::vector<PrintedLine> lines;
   for (const auto& constant : graph.constants()) lines.push_back(constant_line(constant));
   for (const auto& node : graph.nodes()) lines.push_back(node_line(*node));
   lines.push_back(outputs_line(graph));

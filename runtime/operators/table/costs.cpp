@@ -125,9 +125,9 @@ double broadcast(const OperatorCall& call) {
 }
 
 /// What two of the arguments broadcast to.
-static double broadcast_elements(const OperatorCall& call, Name first, Name second) {
+static double broadcast_elements(const OperatorCall& call, ArgumentName first, ArgumentName second) {
   Sizes sizes;
-  for (const Name name : {first, second}) broadcast_with(sizes, call.tensor(name)->sizes());
+  for (const ArgumentName name : {first, second}) broadcast_with(sizes, call.tensor(name)->sizes());
   return product(sizes);
 }
 
@@ -172,7 +172,7 @@ struct Indexed {
 };
 
 const at::Tensor* indexed_tensor(const OperatorCall& call) {
-  return call.tensor(call.tensor("weight") ? Name("weight") : Name("self"));
+  return call.tensor(call.tensor("weight") ? ArgumentName("weight") : ArgumentName("self"));
 }
 
 Indexed indexed_elements(const OperatorCall& call) {
@@ -200,7 +200,8 @@ Indexed indexed_elements(const OperatorCall& call) {
     }
     for (; dim < self->dim(); ++dim) rest *= size_of(*self, dim);
     places = product(sizes);
-  } else if (const at::Tensor* index = call.tensor(call.tensor("indices") ? Name("indices") : Name("index"))) {
+  } else if (const at::Tensor* index =
+                 call.tensor(call.tensor("indices") ? ArgumentName("indices") : ArgumentName("index"))) {
     places = elements(*index);
     if (call.positions.of("weight") >= 0) rest = size_of(*self, 1);  // embedding
     const std::string& name = call.schema.name();
@@ -277,7 +278,7 @@ double sum_of(c10::ArrayRef<int64_t> sizes) {
 /// The names of the two tensors of a product; a vector `self` of addmm is none of them.
 struct Factors {
   enum class Kind : uint8_t { matrices, rows_of_both, all_pairs };
-  Name first, second;
+  ArgumentName first, second;
   Kind kind = Kind::matrices;
 };
 constexpr Factors all_factors[] = {
@@ -380,7 +381,7 @@ double distance_work(const OperatorCall& call) {
 }
 
 double cubic_work(const OperatorCall& call) {
-  const at::Tensor& self = *call.tensor(call.tensor("A") ? Name("A") : Name("self"));
+  const at::Tensor& self = *call.tensor(call.tensor("A") ? ArgumentName("A") : ArgumentName("self"));
   const double rows = size_of(self, -2), columns = size_of(self, -1);
   return elements(self) * 4 * std::max(rows, columns) + elements(self) / (rows * columns) * each_matrix;
 }
@@ -617,7 +618,7 @@ double orthogonal(const OperatorCall& call) {
 }
 
 double norm_work(const OperatorCall& call) {
-  const double order = call.number(call.schema.argumentIndexWithName("p") ? Name("p") : Name("ord"), 2);
+  const double order = call.number(call.schema.argumentIndexWithName("p") ? ArgumentName("p") : ArgumentName("ord"), 2);
   return given_elements(call) * (order == 1 || order == 2 || std::isinf(order) ? 1 : 4);
 }
 
@@ -628,7 +629,7 @@ double repeated_difference(const OperatorCall& call) { return (given_elements(ca
 
 static double repeated_elements(const OperatorCall& call) {
   double times = 1;
-  for (const Name name : {Name("repeats"), Name("dims")})
+  for (const ArgumentName name : {ArgumentName("repeats"), ArgumentName("dims")})
     for (const int64_t count : call.integers(name)) times *= static_cast<double>(std::max<int64_t>(count, 1));
   return elements(*call.tensor("self")) * times;
 }

@@ -45,7 +45,7 @@ std::optional<std::string> labels(std::string_view text, int64_t rank) {
 
 }  // namespace
 
-std::vector<int64_t> filled_up(const OperatorCall& call, Name name, int64_t otherwise) {
+std::vector<int64_t> filled_up(const OperatorCall& call, ArgumentName name, int64_t otherwise) {
   const std::string& op = call.schema.name();
   const size_t count = op.find("1d") != std::string::npos ? 1 : op.find("3d") != std::string::npos ? 3 : 2;
   std::vector<int64_t> numbers = call.integers(name);
@@ -230,7 +230,7 @@ Wrong vector_norm(const OperatorCall& call) {
 
 Wrong same_sizes(const OperatorCall& call) {
   const at::Tensor* self = call.tensor("self");
-  for (const Name name : {Name("target"), Name("weight")}) {
+  for (const ArgumentName name : {ArgumentName("target"), ArgumentName("weight")}) {
     const at::Tensor* other = call.tensor(name);
     if (self && other && other->sizes() != self->sizes())
       return fmt::format("argument '{}' is of shape [{}]; expected [{}], as argument 'self' is", name.text(),
@@ -241,7 +241,7 @@ Wrong same_sizes(const OperatorCall& call) {
 
 Wrong few_reals(const OperatorCall& call) {
   constexpr int64_t most = 10000;
-  for (const Name name : {Name("elements"), Name("test_elements")}) {
+  for (const ArgumentName name : {ArgumentName("elements"), ArgumentName("test_elements")}) {
     const at::Tensor* given = call.tensor(name);
     if (given && at::isFloatingType(given->scalar_type()) && given->numel() > most)
       return fmt::format(
@@ -261,7 +261,8 @@ Wrong groups(const OperatorCall& call) {
 
 Wrong batch_norm(const OperatorCall& call) {
   const at::Tensor* input = call.tensor("input");
-  for (const Name name : {Name("weight"), Name("bias"), Name("running_mean"), Name("running_var")}) {
+  for (const ArgumentName name :
+       {ArgumentName("weight"), ArgumentName("bias"), ArgumentName("running_mean"), ArgumentName("running_var")}) {
     const at::Tensor* given = call.tensor(name);
     if (input && given && given->numel() != input->size(1))
       return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(),
@@ -315,7 +316,7 @@ Wrong transposed_convolution(const OperatorCall& call) {
 
 Wrong instance_norm(const OperatorCall& call) {
   const at::Tensor* input = call.tensor("input");
-  for (const Name name : {Name("weight"), Name("bias")})
+  for (const ArgumentName name : {ArgumentName("weight"), ArgumentName("bias")})
     if (const at::Tensor* given = call.tensor(name); given && given->numel() != input->size(1))
       return fmt::format("argument '{}' has {} elements; expected {}, one for each channel", name.text(),
                          given->numel(), input->size(1));
@@ -391,7 +392,7 @@ Wrong recurrent_cell(const OperatorCall& call) {
     if (Wrong wrong = expect_sizes(states[i], "hx", i, {input.size(0), hidden})) return wrong;
   if (Wrong wrong = expect_sizes(*call.tensor("w_ih"), "w_ih", 0, {gates, input.size(1)})) return wrong;
   if (Wrong wrong = expect_sizes(*call.tensor("w_hh"), "w_hh", 0, {gates, hidden})) return wrong;
-  for (const Name name : {Name("b_ih"), Name("b_hh")})
+  for (const ArgumentName name : {ArgumentName("b_ih"), ArgumentName("b_hh")})
     if (const at::Tensor* bias = call.tensor(name))
       if (Wrong wrong = expect_sizes(*bias, name.text().data(), 0, {gates})) return wrong;
   return std::nullopt;

@@ -8,7 +8,7 @@
 namespace triage::operators {
 
 /// An argument with one number for each spatial dimension; `otherwise` where it is empty or not there.
-std::vector<int64_t> filled_up(const OperatorCall& call, Name name, int64_t otherwise);
+std::vector<int64_t> filled_up(const OperatorCall& call, ArgumentName name, int64_t otherwise);
 /// Spatial sizes of the result: of a convolution, of a transposed one, of a pooling.
 std::vector<int64_t> convolved(const OperatorCall& call);
 std::vector<int64_t> unconvolved(const OperatorCall& call);

@@ -117,7 +117,7 @@ void add_positions(Decision& decision, const std::vector<FirstPositions>& positi
                                    [](const FirstPositions& first) { return is_dense_cpu(first.at); });
   if (positions.empty() || !at_hand) return;
   size_t error = 0;
-  for (const Decision::Sample& sample : decision.samples)
+  for (const Decision::DecisionSample& sample : decision.samples)
     for (; error < sample.errors_end; ++error) {
       const uint16_t slot = decision.errors[error];
       const std::string location = ErrorLocation::name(slot >> LOCATION_SHIFT);
@@ -204,7 +204,7 @@ void PolicyCall::note_decision(DecisionQueue& queue, const PolicyVersion& called
                                     [](const auto& sample) { return sample.treatment == Treatment::repaired; });
   decision.full = found.full;
   if (answer_.violations)
-    for (const Violations::Output& output : answer_.violations->outputs)
+    for (const Violations::OutputViolation& output : answer_.violations->outputs)
       if (output.count > 0)
         decision.violations.push_back({version.signature.outputs[output.index], static_cast<uint64_t>(output.count)});
   add_samples(decision, found, samples, options_.sample_ids, queue.options().max_samples);

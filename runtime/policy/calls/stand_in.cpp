@@ -161,7 +161,7 @@ void PolicyCall::count_violations() {
   if (prepares_ || !answer_.violations) return;
   const PolicyVersion& version = *answer_.version;
   bool any = false;
-  for (const Violations::Output& output : answer_.violations->outputs)
+  for (const Violations::OutputViolation& output : answer_.violations->outputs)
     if (output.count > 0) {
       any = true;
       version.counters->violated(output.index, static_cast<uint64_t>(output.count));

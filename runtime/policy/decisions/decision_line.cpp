@@ -156,7 +156,7 @@ std::string DecisionLines::line(const Decision& decision) const {
   std::vector<std::string> samples;
   size_t at = 0;
   auto position = decision.positions.begin();
-  for (const Decision::Sample& sample : decision.samples) {
+  for (const Decision::DecisionSample& sample : decision.samples) {
     std::vector<std::string> errors;
     for (; at < sample.errors_end; ++at) {
       const uint16_t slot = decision.errors[at];

@@ -19,7 +19,7 @@ namespace triage::policy {
 
 /// What the log says of one call, as the calling thread leaves it: text and numbers, nothing formatted.
 struct Decision {
-  struct Sample {
+  struct DecisionSample {
     int64_t sample;
     std::string id;
     const char* done;
@@ -37,7 +37,7 @@ struct Decision {
   uint64_t full = 0;                       // of the flagged samples: records without a free slot
   std::vector<ViolationCount> violations;  // of declared ranges
   Counters::Flagged totals;  // of all calls so far of the version that was called; no samples: they are not counted
-  std::vector<Sample> samples;
+  std::vector<DecisionSample> samples;
   std::vector<uint16_t> errors;                                    // slots
   std::vector<std::pair<size_t, std::vector<int64_t>>> positions;  // of errors, by their place there, in its order
   CodeNames codes;                                                 // of the version that answered

@@ -60,7 +60,7 @@ HostFunction node_function(given::Callee callee) {
   callee.call = [name, is_module, fn = std::move(callee.call)](const std::vector<at::Tensor>& arguments) {
     const capture::NotCaptured inside(false);
     std::vector<at::Tensor> results = call_as_host(name, fn, arguments);
-    if (auto* recording = capsule::Recording::current())
+    if (auto* recording = capsule::CapsuleRecording::current())
       recording->note_node_call({name, is_module, arguments, results});
     return results;
   };
@@ -202,7 +202,7 @@ std::vector<at::Tensor> call_host_function(const HostFunction& function, const s
                 "declare the types of the policy's outputs where they must be known");
   }
   std::vector<at::Tensor> results = call_noting_what_it_keeps(function, arguments);
-  if (auto* recording = capsule::Recording::current()) recording->note_host_call(function.name, results);
+  if (auto* recording = capsule::CapsuleRecording::current()) recording->note_host_call(function.name, results);
   return results;
 }
 

@@ -56,7 +56,7 @@ void flag_output(const at::Tensor& output, const at::Tensor& rows, int64_t locat
 
 at::Tensor Violations::rows() const {
   at::Tensor all;
-  for (const Output& output : outputs) {
+  for (const OutputViolation& output : outputs) {
     if (!is_dense_cpu(output.rows) || (all.defined() && all.sizes() != output.rows.sizes())) return {};
     all = all.defined() ? all.logical_or(output.rows) : output.rows;
   }
@@ -65,7 +65,7 @@ at::Tensor Violations::rows() const {
 
 int64_t Violations::count() const {
   int64_t sum = 0;
-  for (const Output& output : outputs) {
+  for (const OutputViolation& output : outputs) {
     if (output.count < 0) return -1;
     sum += output.count;
   }
@@ -73,14 +73,14 @@ int64_t Violations::count() const {
 }
 
 bool Violations::read() {
-  for (Output& output : outputs)
+  for (OutputViolation& output : outputs)
     if (output.count < 0) output.count = count_of(output.rows.cpu());
-  return std::any_of(outputs.begin(), outputs.end(), [](const Output& output) { return output.count > 0; });
+  return std::any_of(outputs.begin(), outputs.end(), [](const OutputViolation& output) { return output.count > 0; });
 }
 
 std::string Violations::text(const Signature& signature) const {
   std::string text;
-  for (const Output& output : outputs) {
+  for (const OutputViolation& output : outputs) {
     if (output.count <= 0) continue;
     text += fmt::format("{}{} of {} samples of '{}' (declared {})", text.empty() ? "" : ", ", output.count,
                         output.rows.numel(), signature.outputs[output.index],
@@ -106,7 +106,7 @@ std::unique_ptr<Violations> take_violations(const Signature& signature, std::vec
 
 void flag(const Violations& violations, const Signature& signature, const std::vector<bool>& is_flags,
           std::vector<at::Tensor>& outputs) {
-  for (const Violations::Output& violated : violations.outputs) {
+  for (const Violations::OutputViolation& violated : violations.outputs) {
     if (outputs[violated.index].dim() == 0) continue;  // it belongs to no sample
     const int64_t location = ErrorLocation::register_path("output." + signature.outputs[violated.index]);
     for (size_t i = 0; i < outputs.size() && i < is_flags.size(); ++i)
@@ -126,7 +126,7 @@ void pass_rows_through(const Violations& violations, const Signature& signature,
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&)>();
-  for (const Violations::Output& violated : violations.outputs)
+  for (const Violations::OutputViolation& violated : violations.outputs)
     for (size_t i = 0; i < outputs.size() && i < signature.outputs.size(); ++i) {
       const auto input = i < is_flags.size() && is_flags[i] ? std::nullopt : input_named(signature, i);
       if (!input || !has_rows_of(outputs[i], violated.rows)) continue;

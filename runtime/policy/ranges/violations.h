@@ -12,12 +12,12 @@ namespace triage::policy {
 
 /// The samples of one call that are not within the declared ranges of its outputs (triage::OutputRange).
 struct Violations {
-  struct Output {
+  struct OutputViolation {
     size_t index;     // of the output
     at::Tensor rows;  // bool, (N): true for such samples
     int64_t count;    // -1: nobody has read the mask, which lies on another device; there may be none
   };
-  std::vector<Output> outputs;
+  std::vector<OutputViolation> outputs;
 
   /// Samples of which an output is out of its range; undefined where none of the masks lies on the CPU, or they differ
   /// in size.

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FileOrigin final : public Origin {
+class FileOrigin final : public ReleaseOrigin {
  public:
   /// `text`: in the place of a file.
   FileOrigin(Releases& releases, PolicyCore& policy, std::optional<std::string> text)

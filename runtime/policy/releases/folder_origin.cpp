@@ -28,7 +28,7 @@ bool is_same(const Contents& contents, const NewSource& source) {
          });
 }
 
-class FolderOrigin final : public Origin {
+class FolderOrigin final : public ReleaseOrigin {
  public:
   explicit FolderOrigin(Releases& releases) : releases_(releases), dir_(releases.file().parent_path()) {}
 

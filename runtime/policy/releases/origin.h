@@ -14,9 +14,9 @@ class Releases;
 
 /// Where releases come from: a file, a text of the host, or the folder of a bundle. What reads the disk throws NotNow
 /// where that cannot be done now. One thread at a time makes releases; any thread asks for the rest.
-class Origin {
+class ReleaseOrigin {
  public:
-  virtual ~Origin() = default;
+  virtual ~ReleaseOrigin() = default;
 
   /// What is on the disk: a source, or bundle.json; nothing where there is none. Throws FileError for what cannot be
   /// read.

@@ -56,7 +56,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
  public:
   struct ReleaseParts {  // that differ between a policy that stands alone and a bundle
     Members members;
-    std::unique_ptr<Origin> origin;
+    std::unique_ptr<ReleaseOrigin> origin;
     std::unique_ptr<ReleaseHistory> history;
   };
   using MakeParts = std::function<ReleaseParts(Releases&)>;
@@ -72,7 +72,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   const ChangeLog& log() const noexcept { return log_; }
   RuntimeCore& runtime() const noexcept { return *runtime_; }
   bool is_bundle() const noexcept { return log_.what() == std::string_view("bundle"); }
-  Origin& origin() const noexcept { return *origin_; }
+  ReleaseOrigin& origin() const noexcept { return *origin_; }
   Reloads& reloads() noexcept { return reloads_; }
   Restart& restart() noexcept { return restart_; }
 
@@ -169,7 +169,7 @@ class Releases : public std::enable_shared_from_this<Releases> {
   ChangeLog log_;
   Reloads reloads_;
   Restart restart_;
-  std::unique_ptr<Origin> origin_;
+  std::unique_ptr<ReleaseOrigin> origin_;
 
   mutable std::mutex mutex_;  // what follows
   Members members_;           // grows only

@@ -16,10 +16,10 @@
 namespace triage::policy {
 
 /// A reload, one at a time.
-class Reloads::Running {
+class Reloads::RunningReload {
  public:
   /// `of_disk`: a decision of the host cancels it.
-  Running(Reloads& reloads, bool of_disk)
+  RunningReload(Reloads& reloads, bool of_disk)
       : reloads_(reloads),
         alone_(
             reloads.reloading_, [&] { return "the reload of " + reloads.log().title(); },
@@ -36,9 +36,9 @@ class Reloads::Running {
     reloads.began_ = of_disk ? std::optional(releases.decisions()) : std::nullopt;
     reloads.looks_at_begin_ = reloads.host_looks_;
   }
-  ~Running() { reloads_.running_ = false; }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
+  ~RunningReload() { reloads_.running_ = false; }
+  RunningReload(const RunningReload&) = delete;
+  RunningReload& operator=(const RunningReload&) = delete;
 
  private:
   Reloads& reloads_;
@@ -49,7 +49,7 @@ class Reloads::Running {
 const ChangeLog& Reloads::log() const noexcept { return releases_.log(); }
 
 void Reloads::load_first() {
-  const Running running(*this, /*of_disk=*/false);
+  const RunningReload running(*this, /*of_disk=*/false);
   random::Sequence of_trials(releases_.runtime().options().seed);
   const random::DrawFrom draws(&of_trials);
   std::optional<Error> failure;
@@ -151,14 +151,14 @@ void Reloads::retry_after_restart() {
 
 Reloads::Change Reloads::follow(bool retry, const std::function<void()>& first) {
   if (releases_.file().empty() && !first) return Change::unchanged;
-  const Running running(*this, /*of_disk=*/true);
+  const RunningReload running(*this, /*of_disk=*/true);
   if (first) first();
   if (releases_.file().empty()) return Change::unchanged;
   return look(retry);
 }
 
 Reloads::Change Reloads::replace(std::string source) {
-  const Running running(*this, /*of_disk=*/false);
+  const RunningReload running(*this, /*of_disk=*/false);
   return adopt(std::move(source), /*retry=*/true, /*on_disk=*/false);
 }
 

@@ -66,7 +66,7 @@ class Reloads {
   }
 
  private:
-  class Running;
+  class RunningReload;
 
   std::optional<Prepared> first_chosen(std::optional<VersionChoice>& chosen);
   Prepared first_kept(const Error& error);

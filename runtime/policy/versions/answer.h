@@ -22,7 +22,7 @@ struct Answer {
   std::vector<at::Tensor> outputs;
   Answered by = Answered::failed;
   const PolicyVersion* version = nullptr;  // the last one that was asked
-  capture::Ran ran;                        // how it computed the outputs
+  capture::CallOutcome ran;                // how it computed the outputs
   std::optional<FailureKind> failure;      // of the version that should have answered, or of the call
   std::string message;                     // of that failure
   DecisionCapsules* capsules = nullptr;    // where a capsule goes if the call gets a line in the decision log

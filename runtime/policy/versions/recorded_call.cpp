@@ -14,8 +14,8 @@
 namespace triage::policy {
 namespace {
 
+using capsule::CapsuleRecording;
 using capsule::Json;
-using capsule::Recording;
 
 at::Generator generator_of(const PolicyVersion& version) {
   random::Sequence* const own = version.compiled.options().random.get();
@@ -45,8 +45,9 @@ bool draws_without_script(const PolicyVersion& version) {
 RecordedCall::RecordedCall(const VersionCall& call)
     : call_(call),
       version_(call.version),
-      recording_(Recording::asked_for() ? *Recording::asked_for()
-                                        : own_.emplace(generator_of(version_), !draws_without_script(version_))) {
+      recording_(CapsuleRecording::asked_for()
+                     ? *CapsuleRecording::asked_for()
+                     : own_.emplace(generator_of(version_), !draws_without_script(version_))) {
   if (recording_.whole()) recording_.set_generator(generator_of(version_));
 }
 
@@ -108,7 +109,7 @@ Json RecordedCall::node_calls() {
     return list;
   };
   Json calls = Json::array();
-  for (const Recording::NodeCall& call : recording_.node_calls())
+  for (const CapsuleRecording::NodeCall& call : recording_.node_calls())
     calls.push_back({{"name", call.name},
                      {"module", call.is_module},
                      {"masked", derived},
@@ -246,7 +247,7 @@ Json RecordedCall::facts_of(const Answer& answer) {
 }
 
 void RecordedCall::answered(Answer& answer) {
-  if (Recording::CapsuleRequest* const whole = recording_.whole()) {
+  if (CapsuleRecording::CapsuleRequest* const whole = recording_.whole()) {
     if (whole->bad_rows) rows_ = bad_rows(answer.outputs);
     whole->done = facts_of(answer);
     answer.capsule.name(whole->file, /*failure=*/false);

@@ -8,7 +8,7 @@
 namespace triage::policy {
 
 /// A call of a version, from which a capsule is made where it fails, where somebody asked for one
-/// (capsule::Recording::CapsuleRequest), and where the decision log wants one. The answer then has it, or its name.
+/// (capsule::CapsuleRecording::CapsuleRequest), and where the decision log wants one. The answer then has it, or its name.
 class RecordedCall {
  public:
   /// `call` outlives it.
@@ -31,8 +31,8 @@ class RecordedCall {
 
   const VersionCall& call_;
   PolicyVersion& version_;
-  std::optional<capsule::Recording> own_;
-  capsule::Recording& recording_;
+  std::optional<capsule::CapsuleRecording> own_;
+  capsule::CapsuleRecording& recording_;
   std::optional<at::Tensor> rows_;
 };
 

@@ -45,8 +45,8 @@ void Notifier::close() {
   inotify_ = -1;
 }
 
-Notifier::Watched Notifier::watch(const std::set<std::filesystem::path>& places) {
-  Watched result;
+Notifier::WatchResult Notifier::watch(const std::set<std::filesystem::path>& places) {
+  WatchResult result;
   if (!use_kernel_) return result;
   if (inotify_ < 0) {
     inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

@@ -17,14 +17,14 @@ class Notifier {
   Notifier(const Notifier&) = delete;
   Notifier& operator=(const Notifier&) = delete;
 
-  struct Watched {
+  struct WatchResult {
     bool changed = false;  // something else lies at one of the places than at the last call, or they are others
     std::string failures;  // what could not be watched, and why; empty: all that is there is watched
   };
   /// Watches what lies at exactly these places, folders and files, from now on. A watch follows its file wherever that
   /// is moved: so all places are watched anew, which costs a call of the system each and gives the watch that there is,
   /// or another one where the place has come to name something else.
-  Watched watch(const std::set<std::filesystem::path>& places);
+  WatchResult watch(const std::set<std::filesystem::path>& places);
 
   /// Waits until something changed (true), or was woken or timed out (false). Several changes count as one.
   bool wait(std::chrono::milliseconds timeout);

@@ -47,7 +47,7 @@ double wall_micros_of(const std::function<void()>& work, int64_t calls) {
 
 double milliseconds(const std::function<void()>& work) { return wall_micros_of(work, 1) / 1000; }
 
-Summary summarize(std::vector<double> times) {
+TimingSummary summarize(std::vector<double> times) {
   std::sort(times.begin(), times.end());
   return {quantile(times, 0.5), (quantile(times, 0.75) - quantile(times, 0.25)) / 2};
 }
@@ -68,7 +68,7 @@ Timing measure(const std::vector<std::function<void()>>& candidates, int rounds,
   }
   Timing result;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    const Summary all = summarize(times[i]);
+    const TimingSummary all = summarize(times[i]);
     result.micros.push_back(all.median);
     result.spread.push_back(all.spread);
     result.ratio.push_back(summarize(ratios[i]).median);

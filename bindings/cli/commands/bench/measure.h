@@ -9,10 +9,10 @@
 namespace triage::bench {
 
 /// The median of some times, and half the distance between their quartiles.
-struct Summary {
+struct TimingSummary {
   double median = 0, spread = 0;
 };
-Summary summarize(std::vector<double> times);
+TimingSummary summarize(std::vector<double> times);
 
 /// Median microseconds a call of each candidate. In every round each candidate runs for about a millisecond, once at
 /// least. `spread[i]` is half the distance between the quartiles of its times; `ratio[i]` the median over the rounds of

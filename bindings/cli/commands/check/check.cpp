@@ -28,7 +28,7 @@ namespace rewriter = lua::rewriter;
 
 struct CheckedFile {
   std::string path;
-  std::vector<Finding> errors, warnings, notes;
+  std::vector<CheckFinding> errors, warnings, notes;
   Signature signature;
 };
 
@@ -94,9 +94,10 @@ CheckedFile check_file(const std::string& file, const lua::WrittenCodes* codes, 
       checked.warnings.insert(checked.warnings.end(), tried.warnings.begin(), tried.warnings.end());
       checked.notes = std::move(tried.notes);
     }
-    std::stable_sort(checked.warnings.begin(), checked.warnings.end(), [](const Finding& a, const Finding& b) {
-      return std::pair(a.line, a.column) < std::pair(b.line, b.column);
-    });
+    std::stable_sort(checked.warnings.begin(), checked.warnings.end(),
+                     [](const CheckFinding& a, const CheckFinding& b) {
+                       return std::pair(a.line, a.column) < std::pair(b.line, b.column);
+                     });
   } catch (const rewriter::SyntaxError& error) {
     checked.errors.push_back(
         {error.line, error.column, without_place(error.what(), path, error.line) + lua::not_lua(source)});
@@ -107,16 +108,16 @@ CheckedFile check_file(const std::string& file, const lua::WrittenCodes* codes, 
   return checked;
 }
 
-void print_finding(const std::string& path, const Finding& finding, Paint colour, const char* kind) {
+void print_finding(const std::string& path, const CheckFinding& finding, Paint colour, const char* kind) {
   std::string place = messages::one_line(path);
   if (finding.line > 0) place += fmt::format(":{}", finding.line);
   if (finding.column > 0) place += fmt::format(":{}", finding.column);
   say("{}: {}: {}\n", place, paint(colour, kind), finding.message);
 }
 
-Json findings_json(const std::vector<Finding>& findings) {
+Json findings_json(const std::vector<CheckFinding>& findings) {
   Json list = Json::array();
-  for (const Finding& finding : findings)
+  for (const CheckFinding& finding : findings)
     list.push_back({{"line", finding.line}, {"column", finding.column}, {"message", finding.message}});
   return list;
 }
@@ -161,9 +162,9 @@ int run(const CheckCommand& options) {
       files.push_back(to_json(checked));
       continue;
     }
-    for (const Finding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
-    for (const Finding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
-    for (const Finding& finding : checked.notes) print_finding(path, finding, Paint::heading, "note");
+    for (const CheckFinding& finding : checked.errors) print_finding(path, finding, Paint::error, "error");
+    for (const CheckFinding& finding : checked.warnings) print_finding(path, finding, Paint::warning, "warning");
+    for (const CheckFinding& finding : checked.notes) print_finding(path, finding, Paint::heading, "note");
     if (checked.errors.empty() && checked.warnings.empty())
       say("{}: {}\n", messages::one_line(path), paint(Paint::good, "ok"));
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t most_examples = 4;
 
-void note_room(const Policy& policy, const std::string& path, std::vector<Finding>& warnings) {
+void note_room(const Policy& policy, const std::string& path, std::vector<CheckFinding>& warnings) {
   for (const CapturedGraph& captured : policy.graphs()) {
     const auto room = diagnose::too_little_room(*captured.graph);
     if (!room) continue;
@@ -29,7 +29,7 @@ void note_room(const Policy& policy, const std::string& path, std::vector<Findin
         "track_overflow; or "
         "give records more slots, with num_slots",
         room->entries, room->output, room->slots);
-    const auto is_same = [&](const Finding& known) { return known.line == line && known.message == message; };
+    const auto is_same = [&](const CheckFinding& known) { return known.line == line && known.message == message; };
     if (std::none_of(warnings.begin(), warnings.end(), is_same)) warnings.push_back({line, 0, std::move(message)});
   }
 }

@@ -7,14 +7,14 @@
 namespace triage::cli {
 
 /// Something that was found in a file. Line and column are 0 where they are not known.
-struct Finding {
+struct CheckFinding {
   int line = 0, column = 0;
   std::string message;
 };
 
 /// What a policy shows when it is called with the inputs of its own tests, or of its declared types.
 struct Tried {
-  std::vector<Finding> warnings, notes;
+  std::vector<CheckFinding> warnings, notes;
 };
 
 /// Nothing is found where the policy has no such inputs, cannot be called with them, or needs a function of the host.

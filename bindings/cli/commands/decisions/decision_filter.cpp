@@ -127,7 +127,7 @@ Match DecisionFilter::match(const Json& decision) const {
   if (const auto samples = decision.find("samples"); samples != decision.end())
     for (const Json& sample : *samples) {
       if (!is_named(sample, "sample_id", options_.sample)) continue;
-      Match::Sample found{&sample, {}};
+      Match::SampleMatch found{&sample, {}};
       if (const auto errors = sample.find("errors"); errors != sample.end())
         for (const Json& error : *errors)
           if ((code_.empty() || field(error, "code") == code_) &&

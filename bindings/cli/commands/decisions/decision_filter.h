@@ -13,12 +13,12 @@ namespace triage::cli {
 
 /// What of a decision a question concerns.
 struct Match {
-  struct Sample {
+  struct SampleMatch {
     const nlohmann::ordered_json* sample;
     std::vector<const nlohmann::ordered_json*> errors;
   };
   bool matches = false;
-  std::vector<Sample> samples;  // of those that the line lists, with the errors that are asked about
+  std::vector<SampleMatch> samples;  // of those that the line lists, with the errors that are asked about
 };
 
 /// Which decisions the options of `triage decisions` ask for.

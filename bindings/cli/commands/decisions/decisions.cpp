@@ -49,7 +49,7 @@ class Tally {
   uint64_t others_ = 0;
 };
 
-struct Summary {
+struct DecisionSummary {
   uint64_t calls = 0, flagged_calls = 0, flagged = 0, listed = 0, dropped = 0;
   std::string first, last;
   Tally<std::string> answered, done;
@@ -58,7 +58,7 @@ struct Summary {
 };
 
 /// `all`: the question is about no samples in particular, so that those count which the line does not list.
-void add(Summary& summary, const Json& decision, const Match& match, bool all) {
+void add(DecisionSummary& summary, const Json& decision, const Match& match, bool all) {
   const std::string time = decision["time"].get<std::string>(), policy = field(decision, "policy");
   if (summary.calls++ == 0) summary.first = summary.last = time;
   summary.first = std::min(summary.first, time);
@@ -70,7 +70,7 @@ void add(Summary& summary, const Json& decision, const Match& match, bool all) {
   summary.flagged += flagged;
   summary.flagged_calls += flagged > 0;
   summary.listed += match.samples.size();
-  for (const Match::Sample& sample : match.samples) {
+  for (const Match::SampleMatch& sample : match.samples) {
     if (const std::string done = field(*sample.sample, "done"); !done.empty()) summary.done.add(done);
     for (const Json* error : sample.errors)
       summary.errors.add({policy, field(*error, "location"), field(*error, "code")});
@@ -83,7 +83,7 @@ std::string listed(const Tally<std::string>& tally) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-void print_errors(const Summary& summary) {
+void print_errors(const DecisionSummary& summary) {
   constexpr size_t most_on_screen = 20;
   size_t policy_width = 6, location_width = 8, code_width = 4, shown = 0;
   const auto errors = summary.errors.sorted();
@@ -108,7 +108,7 @@ void print_errors(const Summary& summary) {
   if (others > 0) say("           {}\n", paint(Paint::faint, fmt::format("and {} more; --json lists them", others)));
 }
 
-void print_failures(const Summary& summary) {
+void print_failures(const DecisionSummary& summary) {
   constexpr size_t most_on_screen = 5;
   const auto failures = summary.failures.sorted();
   for (size_t i = 0; i < std::min(failures.size(), most_on_screen); ++i) {
@@ -121,7 +121,7 @@ void print_failures(const Summary& summary) {
         paint(Paint::faint, fmt::format("and {} other messages; --json lists them", failures.size() - most_on_screen)));
 }
 
-void print_summary(const Summary& summary, const Files& files) {
+void print_summary(const DecisionSummary& summary, const Files& files) {
   say("{}\n", paint(Paint::heading, counted(summary.calls, "decision")));
   if (summary.calls > 0) say("  {:<8} {} to {}\n", "time", summary.first, summary.last);
   if (!summary.answered.empty()) say("  {:<8} {}\n", "answered", listed(summary.answered));
@@ -139,7 +139,7 @@ void print_summary(const Summary& summary, const Files& files) {
   print_damaged(files, stdout);
 }
 
-Json to_json(const Summary& summary, const Files& files) {
+Json to_json(const DecisionSummary& summary, const Files& files) {
   const auto of = [](const Tally<std::string>& tally) {
     Json counts = Json::object();
     for (const auto& [name, count] : tally.sorted()) counts[name] = count;
@@ -169,7 +169,7 @@ std::string position_in(const Json& error) {
   return position == error.end() ? "" : " at " + position_text(position->get<std::vector<int64_t>>());
 }
 
-std::string sample_text(const Match::Sample& match) {
+std::string sample_text(const Match::SampleMatch& match) {
   std::vector<std::string> errors;
   for (const Json* error : match.errors)
     errors.push_back(fmt::format("{} @ {}{}", field(*error, "code"), field(*error, "location"), position_in(*error)));
@@ -228,7 +228,7 @@ struct DecisionLogSummary {
 int run(const DecisionsCommand& options) {
   DecisionFilter filter(options);
   const Files files = open_decision_files("triage decisions", options.files);
-  Summary summary;
+  DecisionSummary summary;
   DecisionLogSummary contents;
   bool any = false;
   const bool all = filter.takes_all();

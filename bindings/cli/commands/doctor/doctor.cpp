@@ -17,7 +17,7 @@ namespace triage::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using doctor::Finding;
+using doctor::DoctorFinding;
 using doctor::Severity;
 
 constexpr int works_worse = 1, does_not_work = 3;
@@ -61,7 +61,7 @@ std::string indented(std::string text, size_t columns) {
 using Painter = std::string (*)(Paint, std::string_view);
 std::string unpainted(Paint, std::string_view text) { return std::string(text); }
 
-std::string text_of(const Finding& finding, Painter painted) {
+std::string text_of(const DoctorFinding& finding, Painter painted) {
   constexpr size_t column = 23;
   std::string text = fmt::format("  {}  {:<11} {}\n",
                                  painted(colour_of(finding.severity), fmt::format("{:<7}", name_of(finding.severity))),
@@ -72,7 +72,7 @@ std::string text_of(const Finding& finding, Painter painted) {
   return text;
 }
 
-Json to_json(const Finding& finding) {
+Json to_json(const DoctorFinding& finding) {
   Json json = {{"name", finding.name}, {"severity", name_of(finding.severity)}, {"text", finding.text}};
   json["advice"] = finding.advice.empty() ? Json() : Json(finding.advice);
   json["facts"] = finding.facts.is_null() ? Json::object() : finding.facts;
@@ -80,7 +80,7 @@ Json to_json(const Finding& finding) {
 }
 
 /// What fails in the check itself is a finding, too: the others still come.
-Finding look(const char* name, Finding (*check)()) {
+DoctorFinding look(const char* name, DoctorFinding (*check)()) {
   try {
     return check();
   } catch (const std::exception& error) {
@@ -88,7 +88,7 @@ Finding look(const char* name, Finding (*check)()) {
   }
 }
 
-std::vector<Finding> look_at_all() {
+std::vector<DoctorFinding> look_at_all() {
   using namespace doctor;
   return {look("triage", check_triage),          look("LibTorch", check_torch),  look("BLAS", check_blas),
           look("OpenMP", check_openmp),          look("Lua", check_lua),         look("processor", check_processor),
@@ -96,10 +96,10 @@ std::vector<Finding> look_at_all() {
           look("environment", check_environment)};
 }
 
-std::string summary(const std::vector<Finding>& findings, Painter painted) {
+std::string summary(const std::vector<DoctorFinding>& findings, Painter painted) {
   const auto count = [&](Severity severity) {
     return std::count_if(findings.begin(), findings.end(),
-                         [&](const Finding& finding) { return finding.severity == severity; });
+                         [&](const DoctorFinding& finding) { return finding.severity == severity; });
   };
   const auto errors = count(Severity::error), warnings = count(Severity::warning);
   const auto plural = [](auto n, const char* what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); };
@@ -109,20 +109,20 @@ std::string summary(const std::vector<Finding>& findings, Painter painted) {
          "\n";
 }
 
-std::string report_text(const std::vector<Finding>& findings, Painter painted) {
+std::string report_text(const std::vector<DoctorFinding>& findings, Painter painted) {
   std::string text;
-  for (const Finding& finding : findings) text += text_of(finding, painted);
+  for (const DoctorFinding& finding : findings) text += text_of(finding, painted);
   return text + summary(findings, painted);
 }
 
-Json report_json(const std::vector<Finding>& findings, Severity worst) {
+Json report_json(const std::vector<DoctorFinding>& findings, Severity worst) {
   Json list = Json::array();
-  for (const Finding& finding : findings) list.push_back(to_json(finding));
+  for (const DoctorFinding& finding : findings) list.push_back(to_json(finding));
   return {{"ok", worst < Severity::warning}, {"worst", name_of(worst)}, {"findings", list}};
 }
 
 /// What a bug report has: the findings first, and before them all what there is.
-std::vector<doctor::Attachment> for_bug_report(const std::vector<Finding>& findings, Severity worst,
+std::vector<doctor::Attachment> for_bug_report(const std::vector<DoctorFinding>& findings, Severity worst,
                                                std::vector<doctor::Attachment> collected) {
   constexpr const char* private_parts =
       "\nLook at these files before you send them. A capsule holds the inputs of the call and the source of the "
@@ -158,9 +158,9 @@ int run(const DoctorCommand& options) {
     bundle.emplace(options.bundle);  // where it cannot be written, that is told before the doctor takes its time
     attachments = doctor::collect_attachments();
   }
-  const std::vector<Finding> findings = look_at_all();
+  const std::vector<DoctorFinding> findings = look_at_all();
   Severity worst = Severity::fine;
-  for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
+  for (const DoctorFinding& finding : findings) worst = std::max(worst, finding.severity);
   if (bundle) {
     attachments = for_bug_report(findings, worst, std::move(attachments));
     doctor::write_archive(*bundle, attachments);

@@ -9,7 +9,7 @@ namespace triage::cli::doctor {
 
 enum class Severity { fine, note, warning, error };
 
-struct Finding {
+struct DoctorFinding {
   std::string name;                        // "LibTorch"
   Severity severity = Severity::fine;      // note: worth knowing, nothing to do
   std::string text;                        // what is
@@ -17,15 +17,15 @@ struct Finding {
   nlohmann::ordered_json facts = nullptr;  // for programs
 };
 
-Finding check_triage();
-Finding check_torch();
-Finding check_blas();
-Finding check_openmp();
-Finding check_lua();
-Finding check_processor();
-Finding check_threads();
-Finding check_watches();
-Finding check_gpu();
-Finding check_environment();
+DoctorFinding check_triage();
+DoctorFinding check_torch();
+DoctorFinding check_blas();
+DoctorFinding check_openmp();
+DoctorFinding check_lua();
+DoctorFinding check_processor();
+DoctorFinding check_threads();
+DoctorFinding check_watches();
+DoctorFinding check_gpu();
+DoctorFinding check_environment();
 
 }  // namespace triage::cli::doctor

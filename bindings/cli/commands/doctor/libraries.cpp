@@ -70,8 +70,8 @@ const char* name_of(Blas::Threads threads) {
 
 }  // namespace
 
-Finding check_triage() {
-  Finding finding{"triage", Severity::fine, fmt::format("{}, built by {}", version(), built_by()), "", {}};
+DoctorFinding check_triage() {
+  DoctorFinding finding{"triage", Severity::fine, fmt::format("{}, built by {}", version(), built_by()), "", {}};
   finding.facts = {{"version", version()}, {"compiler", built_by()}};
 #ifdef TRIAGE_ASSERTIONS
   finding.severity = Severity::note;
@@ -80,13 +80,13 @@ Finding check_triage() {
   return finding;
 }
 
-Finding check_torch() {
+DoctorFinding check_torch() {
   const std::string running = torch_release(), library = torch_library();
-  Finding finding{"LibTorch",
-                  Severity::fine,
-                  fmt::format("{}, CXX11 ABI {}\n{}", running, _GLIBCXX_USE_CXX11_ABI, library),
-                  "",
-                  {}};
+  DoctorFinding finding{"LibTorch",
+                        Severity::fine,
+                        fmt::format("{}, CXX11 ABI {}\n{}", running, _GLIBCXX_USE_CXX11_ABI, library),
+                        "",
+                        {}};
   finding.facts = {{"version", running},
                    {"headers", TORCH_VERSION},
                    {"library", library},
@@ -102,10 +102,10 @@ Finding check_torch() {
   return finding;
 }
 
-Finding check_blas() {
+DoctorFinding check_blas() {
   using Threads = Blas::Threads;
   const Blas blas = loaded_blas();
-  Finding finding{"BLAS", Severity::fine, fmt::format("{}\n{}", blas.name, blas.file), "", {}};
+  DoctorFinding finding{"BLAS", Severity::fine, fmt::format("{}\n{}", blas.name, blas.file), "", {}};
   if (!blas.config.empty()) finding.text = fmt::format("{}\n{}", blas.config, blas.file);
   finding.facts = {{"name", blas.name},   {"library", blas.file},  {"slow", blas.slow},
                    {"known", blas.known}, {"config", blas.config}, {"threads", name_of(blas.threads)}};
@@ -130,10 +130,10 @@ Finding check_blas() {
   return finding;
 }
 
-Finding check_openmp() {
+DoctorFinding check_openmp() {
   const bool torch_has = at::hasOpenMP();
   const std::set<std::string> libraries = loaded_libraries({"libgomp", "libomp", "libiomp5"});
-  Finding finding{"OpenMP", Severity::fine, fmt::format("{}", fmt::join(libraries, "\n")), "", {}};
+  DoctorFinding finding{"OpenMP", Severity::fine, fmt::format("{}", fmt::join(libraries, "\n")), "", {}};
   finding.facts = {{"libtorch_has_openmp", torch_has}, {"libraries", libraries}};
   if (!torch_has) {
     finding.severity = Severity::warning;
@@ -148,9 +148,9 @@ Finding check_openmp() {
   return finding;
 }
 
-Finding check_lua() {
+DoctorFinding check_lua() {
   const std::string release = lua_release(), library = lua_library();
-  Finding finding{"Lua", Severity::fine, fmt::format("{}\n{}", release, library), "", {}};
+  DoctorFinding finding{"Lua", Severity::fine, fmt::format("{}\n{}", release, library), "", {}};
   const bool unwinds = lua_errors_unwind();
   finding.facts = {
       {"version", release}, {"headers", &LUA_RELEASE[4]}, {"library", library}, {"errors_unwind", unwinds}};

@@ -75,7 +75,7 @@ std::string watch_failure() {
 
 }  // namespace
 
-Finding check_processor() {
+DoctorFinding check_processor() {
   const std::string wanted = variable("TRIAGE_INSTRUCTION_SET"),
                     capability = torch_setting(at::show_config(), "CPU capability usage: ");
   const auto& sets = fused::instruction_sets();
@@ -84,11 +84,11 @@ Finding check_processor() {
   const std::string used = (chosen == sets.end() ? sets.front() : *chosen)->name;
   std::vector<std::string> names;
   for (const auto* set : sets) names.emplace_back(set->name);
-  Finding finding{"processor",
-                  Severity::fine,
-                  fmt::format("{}\ntapes run on {}; LibTorch runs on {}", processor_name(), used, capability),
-                  "",
-                  {}};
+  DoctorFinding finding{"processor",
+                        Severity::fine,
+                        fmt::format("{}\ntapes run on {}; LibTorch runs on {}", processor_name(), used, capability),
+                        "",
+                        {}};
   finding.facts = {{"name", processor_name()},          {"architecture", fused::architecture()},
                    {"instruction_set", used},           {"instruction_sets", names},
                    {"libtorch_capability", capability}, {"features", fused::processor_features()}};
@@ -103,15 +103,15 @@ Finding check_processor() {
   return finding;
 }
 
-Finding check_threads() {
+DoctorFinding check_threads() {
   const int threads = at::get_num_threads(), allowed = allowed_processors();
   const std::optional<double> quota = processor_quota();
   const int usable = quota ? std::max(1, std::min(allowed, static_cast<int>(std::ceil(*quota)))) : allowed;
-  Finding finding{"threads",
-                  Severity::fine,
-                  fmt::format("LibTorch uses {}; this process may use {} processors", threads, allowed),
-                  "",
-                  {}};
+  DoctorFinding finding{"threads",
+                        Severity::fine,
+                        fmt::format("LibTorch uses {}; this process may use {} processors", threads, allowed),
+                        "",
+                        {}};
   if (quota) finding.text += fmt::format(", and the time of {:g} by its control group", *quota);
   finding.facts = {{"threads", threads}, {"processors", allowed}, {"quota", quota ? Json(*quota) : Json()}};
   if (threads > usable) {
@@ -122,15 +122,15 @@ Finding check_threads() {
   return finding;
 }
 
-Finding check_watches() {
+DoctorFinding check_watches() {
   const std::string folder = "/proc/sys/fs/inotify/", watches = line_of(folder + "max_user_watches"),
                     instances = line_of(folder + "max_user_instances");
   const std::string failure = watch_failure();
-  Finding finding{"watches",
-                  Severity::fine,
-                  fmt::format("inotify works; limits of this user: {} watches, {} instances", watches, instances),
-                  "",
-                  {}};
+  DoctorFinding finding{"watches",
+                        Severity::fine,
+                        fmt::format("inotify works; limits of this user: {} watches, {} instances", watches, instances),
+                        "",
+                        {}};
   finding.facts = {{"works", failure.empty()}, {"max_user_watches", watches}, {"max_user_instances", instances}};
   if (!failure.empty()) {
     finding.severity = Severity::warning;
@@ -143,8 +143,8 @@ Finding check_watches() {
   return finding;
 }
 
-Finding check_gpu() {
-  Finding finding{"GPU", Severity::fine, "", "", {}};
+DoctorFinding check_gpu() {
+  DoctorFinding finding{"GPU", Severity::fine, "", "", {}};
   const bool cuda = at::hasCUDA();
   const bool present = ::access("/dev/nvidiactl", F_OK) == 0;
   finding.facts = {{"libtorch_has_cuda", cuda}, {"driver", present}};
@@ -158,13 +158,13 @@ Finding check_gpu() {
   return finding;
 }
 
-Finding check_environment() {
+DoctorFinding check_environment() {
   std::vector<std::string> chosen;
   for (char** entry = environ; entry && *entry; ++entry)
     for (const char* start : {"TRIAGE_", "OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "LD_PRELOAD=", "LD_LIBRARY_PATH="})
       if (std::strncmp(*entry, start, std::strlen(start)) == 0) chosen.emplace_back(*entry);
   std::sort(chosen.begin(), chosen.end());
-  Finding finding{
+  DoctorFinding finding{
       "environment",
       Severity::fine,
       chosen.empty() ? "no variable that triage or LibTorch reads is set" : fmt::format("{}", fmt::join(chosen, "\n")),

@@ -15,18 +15,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Word {
+struct WordMeaning {
   const char *word, *text;
 };
 
-constexpr Word ways_to_live[] = {{"load", "it was loaded"},
-                                 {"restart", "it was kept for a restart, and a start took it"},
-                                 {"disk", "the file on the disk changed"},
-                                 {"host", "the host gave its source"},
-                                 {"promotion", "the candidate was promoted"},
-                                 {"rollback", "the host rolled back to it"},
-                                 {"pin", "the host pinned it"},
-                                 {"failures", "the version before it failed, and was taken back"}};
+constexpr WordMeaning ways_to_live[] = {{"load", "it was loaded"},
+                                        {"restart", "it was kept for a restart, and a start took it"},
+                                        {"disk", "the file on the disk changed"},
+                                        {"host", "the host gave its source"},
+                                        {"promotion", "the candidate was promoted"},
+                                        {"rollback", "the host rolled back to it"},
+                                        {"pin", "the host pinned it"},
+                                        {"failures", "the version before it failed, and was taken back"}};
 
 std::string text_for(const std::string& word) {
   for (const auto& [name, text] : ways_to_live)

@@ -59,7 +59,7 @@ class PolicyIncident {
     const IncidentVersion* version = nullptr;   // that went live
     const IncidentVersion* previous = nullptr;  // that was live before; null: none is known
   };
-  struct Sample {
+  struct IncidentSample {
     std::string time, id, decision_id, errors, done;
     uint64_t row = 0;
     const IncidentVersion* version = nullptr;
@@ -84,7 +84,7 @@ class PolicyIncident {
   uint64_t flagged() const noexcept { return flagged_; }
   uint64_t repaired() const noexcept { return repaired_; }
   uint64_t failed_calls() const noexcept { return failed_calls_; }
-  const std::vector<Sample>& samples() const noexcept { return samples_; }
+  const std::vector<IncidentSample>& samples() const noexcept { return samples_; }
   const FlagsOverTime& versions_over_time() const noexcept { return versions_over_time_; }
   const FlagsOverTime& locations_over_time() const noexcept { return locations_over_time_; }
   const FlagsOverTime& codes_over_time() const noexcept { return codes_over_time_; }
@@ -112,7 +112,7 @@ class PolicyIncident {
   uint64_t starts_ = 0, lives_ = 0, events_left_out_ = 0;
   uint64_t calls_ = 0, flagged_calls_ = 0, flagged_ = 0, repaired_ = 0, failed_calls_ = 0;
   std::map<std::string, uint64_t> of_location_, of_code_;  // samples
-  std::vector<Sample> samples_;
+  std::vector<IncidentSample> samples_;
   FlagsOverTime versions_over_time_, locations_over_time_, codes_over_time_;
 };
 

@@ -156,7 +156,7 @@ std::pair<int, int64_t> ReportData::place_in(std::string_view text) const {
 
 /// Where an event does not say where its function begins, the newest of that name; -1 where there are too many.
 int ReportData::find_function(const Event& event) {
-  Function made;
+  ReportedFunction made;
   made.name = text_in(event, "function");
   made.file = text_in(event, "file");
   made.line = count_in(event, "line");
@@ -343,7 +343,7 @@ void ReportData::add_policy(const Event& event) {
 
 ReportData::Json ReportData::summary() const {
   int64_t breaks = 0, recompiles = 0, failures = 0, flags = 0;
-  for (const Function& function : functions_) {
+  for (const ReportedFunction& function : functions_) {
     breaks += static_cast<int64_t>(function.breaks.size());
     for (const Json& one : function.recompiles) recompiles += one["count"].get<int64_t>();
     failures += static_cast<int64_t>(function.failures.size());
@@ -384,7 +384,7 @@ ReportData::Json ReportData::page() const {
   Json sources = Json::array(), functions = Json::array(), graphs = Json::array(), policies = Json::array(),
        flags = Json::array();
   for (const auto& [file, text] : sources_) sources.push_back({{"file", file}, {"text", text}});
-  for (const Function& one : functions_)
+  for (const ReportedFunction& one : functions_)
     functions.push_back({{"name", one.name},
                          {"file", one.file},
                          {"line", one.line},

@@ -28,7 +28,7 @@ class ReportData {
   Json summary() const;
 
  private:
-  struct Function {
+  struct ReportedFunction {
     std::string name, file, backend;
     int64_t line = 0;
     int source = -1;
@@ -73,7 +73,7 @@ class ReportData {
   double first_ = 0, last_ = 0;
   std::vector<std::pair<std::string, std::string>> sources_;  // file and text
   std::map<std::string, int> current_sources_;                // by file, of this process
-  std::vector<Function> functions_;
+  std::vector<ReportedFunction> functions_;
   std::map<std::string, int> function_numbers_;
   std::vector<ReportGraph> graphs_;
   std::map<std::pair<size_t, int64_t>, size_t> graph_numbers_;  // by process and number

@@ -238,7 +238,7 @@ std::vector<at::Tensor> LuaScript::call(at::ArrayRef<at::Tensor> inputs, at::Arr
   std::vector<at::Tensor> results;
   const int64_t bytes_before = context(L).tensor_bytes;
   const uint64_t writes_before = writes();
-  if (auto* recording = capsule::Recording::current()) recording->before_script(*this);
+  if (auto* recording = capsule::CapsuleRecording::current()) recording->before_script(*this);
   if (Recorder::current()) capture::OutsideBranches::allow_restart(0);
   in_protected_call(L, [&](lua_State* L) {
     note_declared_flags(policy_.signature, inputs);

@@ -110,7 +110,7 @@ struct BadRowSearch {
 };
 
 /// What a local function does with its parameters, by their places.
-struct Summary {
+struct FunctionSummary {
   std::map<size_t, BadRowSearch> searches;  // looks for bad rows
   std::set<size_t> weighs;                  // hands the rows as they are to a layer
   int passes = -1;                          // gives it back, bad rows and all, as the first result
@@ -120,7 +120,7 @@ struct Summary {
 struct KnownVariables {
   std::set<const Variable*> layers;
   std::map<const Variable*, std::set<std::string>> layers_in;  // fields of tables; "" for those without a name
-  std::map<const Variable*, Summary> functions;
+  std::map<const Variable*, FunctionSummary> functions;
 };
 
 bool makes_layer(const Expression& e) { return kLayers.count(called_global(e)) != 0; }
@@ -134,7 +134,7 @@ class BadRowFollower {
     return std::move(warnings_);
   }
 
-  Summary sum_up(const Function& function) {
+  FunctionSummary sum_up(const Function& function) {
     for (size_t i = 0; i < function.parameters.size(); i++)
       unrepaired_[function.parameters[i]].parameter = static_cast<int>(i);
     summed_ = &function;
@@ -217,7 +217,7 @@ class BadRowFollower {
     if (path == "fix") return left_by_fix(call);
     if (kFreezing.count(path) && call.items.size() > 1) return found(*call.items[1]);
     if (path == "err.take_err_p" || path == "err.take_err" || path == "err.Err") return taken(call, path);
-    if (const Summary* const function = summary_of(*call.left)) {
+    if (const FunctionSummary* const function = summary_of(*call.left)) {
       const auto i = static_cast<size_t>(function->passes);
       if (function->passes < 0 || i >= call.items.size()) return std::nullopt;
       if (auto search = found(*call.items[i])) return search;
@@ -287,7 +287,7 @@ class BadRowFollower {
     const auto search = found(*e.items[1]);
     if (function.kind == ExpressionKind::Function && !function.function->parameters.empty())
       assign(function.function->parameters[0], search);
-    const Summary* const known = summary_of(function);
+    const FunctionSummary* const known = summary_of(function);
     if (search && (is_layer(function) || (known && known->weighs.count(0)))) warn(e, *search, "a layer");
   }
 
@@ -296,7 +296,7 @@ class BadRowFollower {
     if (kSearches.count(path) && !e.items.empty()) note_search(*e.items[0], path, e.line, codes_of(path));
     if (path == "push" || path == "err.push") note_asked_in(e, path, 1);
     if (path == "err.ensure_mask") note_asked_in(e, path, 2);
-    if (const Summary* const function = summary_of(*e.left); function && e.kind == ExpressionKind::Call)
+    if (const FunctionSummary* const function = summary_of(*e.left); function && e.kind == ExpressionKind::Call)
       call_function(e, *function);
     const bool method = e.kind == ExpressionKind::MethodCall;
     const bool weighs = method ? kWeighs.count(e.text) != 0 : is_torch(path) && kWeighs.count(last_part(path));
@@ -306,7 +306,7 @@ class BadRowFollower {
     if (search) warn(e, *search, !weighs ? "a layer" : "`" + (path.empty() ? e.text : path) + "`");
   }
 
-  void call_function(const Expression& e, const Summary& function) {
+  void call_function(const Expression& e, const FunctionSummary& function) {
     for (size_t i = 0; i < e.items.size(); i++) {
       const auto searches = function.searches.find(i);
       if (searches != function.searches.end())
@@ -343,7 +343,7 @@ class BadRowFollower {
     return fields->second.count(first->right->kind == ExpressionKind::String ? first->right->text : "") != 0;
   }
 
-  const Summary* summary_of(const Expression& callee) const {
+  const FunctionSummary* summary_of(const Expression& callee) const {
     if (callee.kind != ExpressionKind::Name) return nullptr;
     const auto known = known_.functions.find(callee.variable);
     return known == known_.functions.end() ? nullptr : &known->second;
@@ -392,7 +392,7 @@ class BadRowFollower {
   std::map<const Variable*, BadRowSearch> unrepaired_, searched_;
   std::vector<Warning> warnings_;
   const Function* summed_ = nullptr;
-  Summary summary_;
+  FunctionSummary summary_;
   int depth_ = 0;  // of functions in the one that is followed
 };
 
@@ -420,7 +420,7 @@ void note_layers(const Statement& s, KnownVariables& known) {
 /// In the order of the file, so that one that calls another knows what that does.
 void sum_up_functions(const Statement& s, KnownVariables& known) {
   const auto note = [&](const Variable* variable, const Function& function) {
-    Summary summary = BadRowFollower(known).sum_up(function);
+    FunctionSummary summary = BadRowFollower(known).sum_up(function);
     known.functions[variable] = std::move(summary);
   };
   if (s.kind == StatementKind::LocalFunction) note(s.variables[0], *s.function);

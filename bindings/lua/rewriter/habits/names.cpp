@@ -8,7 +8,7 @@
 namespace triage::lua::rewriter {
 namespace {
 
-struct Name {
+struct NameHint {
   std::string_view written, hint;
 };
 
@@ -23,7 +23,7 @@ constexpr std::string_view kMethod = "tensors have methods, as in x:sum() and x:
 constexpr std::string_view kTable = "a list is a table, {1, 2}, and so is a dict, {a = 1}";
 constexpr std::string_view kRaise = "Lua writes error(\"what is wrong\") for raise";
 
-constexpr std::array kGlobals = std::to_array<Name>({
+constexpr std::array kGlobals = std::to_array<NameHint>({
     {"None", kNil},
     {"null", kNil},
     {"NULL", kNil},
@@ -104,7 +104,7 @@ constexpr std::array kGlobals = std::to_array<Name>({
     {"string.join", "Lua writes table.concat(t, \", \")"},
 });
 
-constexpr std::array kMethods = std::to_array<Name>({
+constexpr std::array kMethods = std::to_array<NameHint>({
     {"astype", "write x:to(torch.float32), or x:float()"},
     {"numpy", "Lua has no arrays of NumPy: x:totable() reads the values into a table"},
     {"copy", "write x:clone()"},
@@ -125,7 +125,7 @@ constexpr std::array kMethods = std::to_array<Name>({
 });
 
 // Of tables and texts.
-constexpr std::array kFields = std::to_array<Name>({
+constexpr std::array kFields = std::to_array<NameHint>({
     {"append", "Lua writes table.insert(t, x), or t[#t + 1] = x"},
     {"extend", "Lua writes `for i, x in ipairs(more) do table.insert(t, x) end`"},
     {"items", "Lua writes `for key, value in pairs(t) do`"},
@@ -139,9 +139,9 @@ constexpr std::array kFields = std::to_array<Name>({
 });
 
 template <size_t n>
-std::string_view hint_in(const std::array<Name, n>& table, std::string_view name) {
+std::string_view hint_in(const std::array<NameHint, n>& table, std::string_view name) {
   const auto* const found =
-      std::find_if(table.begin(), table.end(), [&](const Name& each) { return each.written == name; });
+      std::find_if(table.begin(), table.end(), [&](const NameHint& each) { return each.written == name; });
   return found == table.end() ? std::string_view() : found->hint;
 }
 

@@ -121,7 +121,7 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {"STRING >. NAME", "Lua writes string.format(\"x = %g\", x), or \"x = \" .. x"},
 });
 
-struct Word {
+struct TextWord {
   std::string_view text;
   bool spaced = false;  // a blank or a line's end is behind it
 };
@@ -148,8 +148,8 @@ size_t word_length(std::string_view text) {
   return length;
 }
 
-std::vector<Word> words_of(std::string_view text) {
-  std::vector<Word> words;
+std::vector<TextWord> words_of(std::string_view text) {
+  std::vector<TextWord> words;
   for (size_t at = 0; at < text.size();) {
     if (text[at] == ' ' || text[at] == '\t' || text[at] == '\r') {
       at++;
@@ -169,7 +169,7 @@ std::vector<Word> words_of(std::string_view text) {
 
 /// The lines around the error, as words.
 struct Around {
-  std::vector<Word> words;
+  std::vector<TextWord> words;
   size_t error = 0;  // the word at which the parser gave up; behind all at the end of the text
   std::string_view source;
 
@@ -202,7 +202,7 @@ class Matcher {
 
  private:
   bool matches(size_t word, size_t part) const {
-    const std::vector<Word>& words = around_.words;
+    const std::vector<TextWord>& words = around_.words;
     if (part == pattern_.size()) return around_.error <= word;
     std::string_view wanted = pattern_[part];
     if (wanted == "REST" || wanted == "MORE") {
@@ -221,7 +221,7 @@ class Matcher {
     return fits(words[word], wanted) && matches(word + 1, part + 1);
   }
 
-  static bool fits(const Word& word, std::string_view wanted) {
+  static bool fits(const TextWord& word, std::string_view wanted) {
     if (wanted == "NAME") return is_name(word.text);
     if (wanted == "STRING") return is_string(word.text);
     if (wanted == "ANY") return word.text != kLineEnd;
@@ -256,7 +256,7 @@ size_t open_bracket(const Around& around) {
 
 /// Of `z[:, 0]`, `z[1:3]`, `z[0, 1]`.
 std::string hint_of_index(const Around& around) {
-  const std::vector<Word>& words = around.words;
+  const std::vector<TextWord>& words = around.words;
   const size_t open = open_bracket(around);
   if (open == 0 || open >= words.size()) return "";
   const std::string_view before = words[open - 1].text;
@@ -282,7 +282,7 @@ std::string_view trimmed(std::string_view text);
 
 /// Of `(a, b)`, which is no value: the parser gave up at the comma.
 std::string hint_of_tuple(const Around& around) {
-  const std::vector<Word>& words = around.words;
+  const std::vector<TextWord>& words = around.words;
   if (around.error >= words.size() || words[around.error].text != ",") return "";
   size_t open = around.error, close = around.error;
   for (int depth = 0; open > 0; open--) {

@@ -71,8 +71,8 @@ GpuGroup::GpuGroup(const FusionGroup& part, c10::Device device)
 Lanes GpuGroup::captured() const { return lanes_on_gpu(loops_, views_.captured()); }
 
 /// The first call asks for the kernel.
-const GpuGroup::Version& GpuGroup::version(Lanes lanes) const {
-  Version& version = versions_[static_cast<size_t>(lanes)];
+const GpuGroup::GpuKernelVersion& GpuGroup::version(Lanes lanes) const {
+  GpuKernelVersion& version = versions_[static_cast<size_t>(lanes)];
   std::call_once(version.once, [&] {
     const GpuSource text = emit_for_gpu(views_.loops(), lanes);
     log_code(graph_, text.source);
@@ -97,9 +97,9 @@ bool GpuGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Te
     return layout.too_large || loops().unfused > 0;
   }
   if (!layout.within_terms(call.deadline) || !layout.numbers_fit()) return interpret();
-  Rows rows = views_.rows_of(layout);
+  RowLayout rows = views_.rows_of(layout);
   rows.lanes = lanes_on_gpu(loops_, rows.lanes);
-  const Version& one = version(rows.lanes);
+  const GpuKernelVersion& one = version(rows.lanes);
   if (!one.kernel->code()) return interpret();
   for (const LoopOutput& output : loops_.outputs)
     outputs.push_back(at::empty(layout.sizes_of(output), at::TensorOptions(output.form.dtype).device(device_)));
@@ -108,7 +108,7 @@ bool GpuGroup::run_row_major(at::ArrayRef<at::Tensor> inputs, std::vector<at::Te
   return true;
 }
 
-void GpuGroup::launch(const Version& version, const CallLayout& layout, const Rows& rows,
+void GpuGroup::launch(const GpuKernelVersion& version, const CallLayout& layout, const RowLayout& rows,
                       at::ArrayRef<at::Tensor> outputs) const {
   c10::SmallVector<int64_t, 48> arguments;
   for (size_t i = 0; i < layout.in.size(); ++i) {
@@ -126,7 +126,7 @@ void GpuGroup::launch(const Version& version, const CallLayout& layout, const Ro
 }
 
 /// How many threads take part changes no bit (support/gpu.h).
-GpuGrid GpuGroup::grid_of(const Rows& rows, bool joins) const {
+GpuGrid GpuGroup::grid_of(const RowLayout& rows, bool joins) const {
   constexpr int64_t rows_of_threads = 128, short_rows = 4;
   const auto grid = [](int64_t threads, int64_t rows, int64_t blocks, int64_t shared, bool cluster) {
     return GpuGrid{static_cast<uint32_t>(threads), static_cast<uint32_t>(rows), static_cast<uint32_t>(blocks),
@@ -151,7 +151,7 @@ GpuGrid GpuGroup::grid_of(const Rows& rows, bool joins) const {
 }
 
 void GpuGroup::finish_compiling() const {
-  for (const Version& version : versions_)
+  for (const GpuKernelVersion& version : versions_)
     if (version.asked.load(std::memory_order_acquire)) version.kernel->wait();
 }
 

@@ -28,22 +28,22 @@ class GpuGroup final : public LoopGroup {
 
  private:
   /// The loops with one choice of lanes; compiled when a call first could use them.
-  struct Version {
+  struct GpuKernelVersion {
     std::once_flag once;
     std::shared_ptr<const GpuKernel> kernel;
     bool joins = false;
     std::atomic<bool> asked{false};
   };
   Lanes captured() const;
-  const Version& version(Lanes lanes) const;
-  GpuGrid grid_of(const Rows& rows, bool joins) const;
-  void launch(const Version& version, const CallLayout& layout, const Rows& rows,
+  const GpuKernelVersion& version(Lanes lanes) const;
+  GpuGrid grid_of(const RowLayout& rows, bool joins) const;
+  void launch(const GpuKernelVersion& version, const CallLayout& layout, const RowLayout& rows,
               at::ArrayRef<at::Tensor> outputs) const;
 
   const c10::Device device_;
   const RowViews views_;
   const bool has_clusters_;
-  mutable std::array<Version, 3> versions_;  // one for each of Lanes
+  mutable std::array<GpuKernelVersion, 3> versions_;  // one for each of Lanes
 };
 
 }  // namespace triage::fused

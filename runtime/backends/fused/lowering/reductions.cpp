@@ -13,7 +13,7 @@ namespace {
 
 using Kind = TensorForm::Kind;
 
-struct Rows {
+struct ReducedRows {
   Ref element;
   TensorForm form;    // of the argument
   TensorForm result;  // one value a row, or a segment
@@ -31,7 +31,8 @@ std::vector<int64_t> dims_of(const c10::IValue& dims, int64_t rank) {
 
 /// Element argument 0 as rows of `dims`: all of a row, or dims side by side of it, each segment of which is a row then.
 /// `again`: also where its rows are split in another way already, for results that have no positions.
-std::optional<Rows> rows_over(Lowering& l, Lowered x, const std::vector<int64_t>& dims, bool keepdim, bool again) {
+std::optional<ReducedRows> rows_over(Lowering& l, Lowered x, const std::vector<int64_t>& dims, bool keepdim,
+                                     bool again) {
   const auto& seen = l.node().results[0]->meta;
   if (x.form.kind != Kind::element || dims.empty() || !seen) return std::nullopt;
   TensorForm result = x.form;
@@ -48,7 +49,7 @@ std::optional<Rows> rows_over(Lowering& l, Lowered x, const std::vector<int64_t>
   result.rank = static_cast<int64_t>(result.trailing.size()) + 1;
   if (std::count(joined.begin(), joined.end(), true) == 0) return std::nullopt;
   if (std::count(joined.begin(), joined.end(), false) == 0)
-    return Rows{x.value, x.form, row_form(seen->dtype, result.rank), -1};
+    return ReducedRows{x.value, x.form, row_form(seen->dtype, result.rank), -1};
   joined.flip();
   if (!l.extents().split(x.form.extent, joined)) {
     const auto other = again ? l.split_again(x, joined) : std::nullopt;
@@ -56,11 +57,11 @@ std::optional<Rows> rows_over(Lowering& l, Lowered x, const std::vector<int64_t>
     x = *other;
   }
   result.extent = l.extents().at(x.form.extent).segments;
-  return Rows{x.value, x.form, result, result.extent};
+  return ReducedRows{x.value, x.form, result, result.extent};
 }
 
 /// Argument 0 where it has elements, and argument `dim` names the dims of a row; `keepdim`: index of that argument.
-std::optional<Rows> rows(Lowering& l, size_t dim, std::optional<size_t> keepdim) {
+std::optional<ReducedRows> rows(Lowering& l, size_t dim, std::optional<size_t> keepdim) {
   const auto x = l.lowered(0);
   const auto* dims = l.constant(dim);
   const auto keep = keepdim ? l.flag(*keepdim) : std::optional(true);
@@ -78,7 +79,7 @@ Type sum_type(at::ScalarType dtype) {
 at::ScalarType wide(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype; }
 
 /// `rows`, and its elements in the dtype that argument `dtype` asks for, which ATen converts to first.
-std::optional<Rows> rows_in(Lowering& l, size_t dim, size_t keepdim, size_t dtype) {
+std::optional<ReducedRows> rows_in(Lowering& l, size_t dim, size_t keepdim, size_t dtype) {
   auto r = rows(l, dim, keepdim);
   if (!r || l.is_none(dtype)) return r;
   const auto asked = l.integer(dtype);
@@ -95,16 +96,16 @@ bool is_plus_zero(const LoopValue& number) {
 }
 
 /// The sum of `element` over its rows, which lie as those of `r` do.
-Ref sum_of(Lowering& l, const Rows& r, Ref element) {
+Ref sum_of(Lowering& l, const ReducedRows& r, Ref element) {
   // The sum of a row that a selection may have made 0 is the sum of the row, or 0: it need not wait for the selection.
   if (const auto picked = l.picked_rows(element); picked && is_plus_zero(l.value(picked->value)))
     return l.apply(Opcode::pick, {picked->taken, picked->value, sum_of(l, r, picked->kept)});
   return l.reduce(Join::sum, l.converted(element, sum_type(l.value(element).dtype)), r.segments);
 }
-Ref sum_of_squares(Lowering& l, const Rows& r, Ref element) { return sum_of(l, r, l.step("a * a", {element})); }
+Ref sum_of_squares(Lowering& l, const ReducedRows& r, Ref element) { return sum_of(l, r, l.step("a * a", {element})); }
 
 /// Whether a condition holds somewhere in a row, or in a segment of it.
-Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
+Ref search(Lowering& l, const ReducedRows& r, const char* condition, Ref element) {
   const Ref asked = l.step(condition, {element}), holds = decided_by_bounds(l, asked);
   if (holds != asked && r.segments < 0 && l.value(holds).is(Opcode::is_nan) &&
       is_real(l.value(l.value(holds).operands[0]).type))
@@ -121,7 +122,7 @@ Ref search(Lowering& l, const Rows& r, const char* condition, Ref element) {
 }
 
 /// How many positions there are in a row or a segment, as a number of that dtype.
-Ref count(Lowering& l, const Rows& r, at::ScalarType dtype) {
+Ref count(Lowering& l, const ReducedRows& r, at::ScalarType dtype) {
   return l.converted(l.count(r.element, r.segments), computed_type(dtype).value());
 }
 
@@ -144,10 +145,10 @@ bool product(Lowering& l) {
   return l.result(0, r->result, l.reduce(Join::product, element, r->segments));
 }
 
-bool is_bool(const Rows& r) { return r.form.dtype == at::kBool; }
+bool is_bool(const ReducedRows& r) { return r.form.dtype == at::kBool; }
 
 /// The largest (smallest) value, NaN where there is one.
-Ref extreme(Lowering& l, const Rows& r, Ref element, bool largest) {
+Ref extreme(Lowering& l, const ReducedRows& r, Ref element, bool largest) {
   const Ref found = l.reduce(largest ? Join::largest : Join::smallest, element, r.segments);
   if (!is_real(l.value(found).type)) return found;
   const Ref nan = search(l, r, "is_nan(a)", element);
@@ -174,7 +175,7 @@ bool all(Lowering& l) {
 }
 
 /// The sum of squared distances from the mean over (count - correction), or its root.
-bool spread(Lowering& l, const Rows& r, int64_t correction, bool root) {
+bool spread(Lowering& l, const ReducedRows& r, int64_t correction, bool root) {
   if (!at::isFloatingType(r.form.dtype)) return false;
   const at::ScalarType dtype = wide(r.form.dtype);
   const Type type = computed_type(dtype).value();
@@ -203,7 +204,7 @@ bool spread_corrected(Lowering& l) {
 }
 
 /// Argument 0 as rows of a dim, for functions of whole rows whose results have the form of their argument.
-std::optional<Rows> whole_rows(Lowering& l, size_t dim) {
+std::optional<ReducedRows> whole_rows(Lowering& l, size_t dim) {
   const auto r = rows(l, dim, {});
   return r && at::isFloatingType(r->form.dtype) ? r : std::nullopt;
 }
@@ -263,7 +264,7 @@ bool norm(Lowering& l, size_t order, size_t dim, size_t keepdim) {
 }
 
 /// Where the largest (smallest) value stands: the first of equal ones; a NaN before all numbers.
-Ref position(Lowering& l, const Rows& r, Ref found) {
+Ref position(Lowering& l, const ReducedRows& r, Ref found) {
   const Ref position = l.position(r.element, r.segments), none = l.literal(Type::i64, INT64_MAX);
   const Ref here = l.map(at::kLong, "(a == b) | (is_nan(a) & is_nan(b)) ? c : d", {r.element, found, position, none});
   return l.reduce(Join::smallest, here, r.segments);

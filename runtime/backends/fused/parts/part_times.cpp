@@ -130,7 +130,7 @@ void PartTimer::add(const TimedCall& call) {
       if (calls_ > 0 && parts_[i].tape != call.parts()[i].tape()) restart();
     for (size_t i = 0; i < parts_.size(); ++i) {
       const StepTimes& times = call.parts()[i];
-      Part& part = parts_[i];
+      TimedPart& part = parts_[i];
       part.tape = times.tape(), part.all += times.whole, part.loops += times.loops;
       part.steps.resize(times.nanoseconds().size());
       for (size_t k = 0; k < part.steps.size(); ++k) part.steps[k] += times.nanoseconds()[k];
@@ -142,13 +142,13 @@ void PartTimer::add(const TimedCall& call) {
 }
 
 void PartTimer::restart() {
-  for (Part& part : parts_) part.all = part.loops = 0, part.steps.clear();
+  for (TimedPart& part : parts_) part.all = part.loops = 0, part.steps.clear();
   calls_ = all_ = 0;
 }
 
 /// Steps on several threads together take longer than the call waits for them: they are scaled to that. What the clock
 /// took of it is in no step, and so it is taken away from the part.
-PartTime PartTimer::average_of(const Part& part, int64_t calls) {
+PartTime PartTimer::average_of(const TimedPart& part, int64_t calls) {
   PartTime time{part.label, part.source, 0, {}, {}};
   const double waited = static_cast<double>(part.loops) / 1e3 / static_cast<double>(calls);
   for (const int64_t step : part.steps)
@@ -164,7 +164,7 @@ GraphTime PartTimer::average() const {
   const std::lock_guard lock(mutex_);
   GraphTime time{graph_, calls_, 0, {}};
   double clock = 0;
-  for (const Part& part : parts_) {
+  for (const TimedPart& part : parts_) {
     time.parts.push_back(average_of(part, calls_));
     clock += static_cast<double>(part.all) / 1e3 / static_cast<double>(calls_) - time.parts.back().micros;
   }

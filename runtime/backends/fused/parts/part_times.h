@@ -76,14 +76,14 @@ class PartTimer {
   friend class TimeCalls;
   static inline std::atomic<int> asked{0};  // how many ask
 
-  struct Part {
+  struct TimedPart {
     std::string label, source;
     const std::vector<std::string>* lines;
     int64_t all = 0, loops = 0;  // nanoseconds
     const Tape* tape = nullptr;
     StepTimes::Nanoseconds steps{};
   };
-  static PartTime average_of(const Part& part, int64_t calls);
+  static PartTime average_of(const TimedPart& part, int64_t calls);
   void restart();
   void report() noexcept;
 
@@ -91,7 +91,7 @@ class PartTimer {
   std::atomic<bool> to_report_;
   messages::DebugScope::EndedScope scope_;  // where to
   mutable std::mutex mutex_;
-  std::vector<Part> parts_;
+  std::vector<TimedPart> parts_;
   int64_t calls_ = 0, all_ = 0;
 };
 

@@ -103,8 +103,8 @@ Lanes RowViews::lanes_of(at::ArrayRef<int64_t> extents) const {
 }
 
 /// Segments are rows where they can be. Elements that lie side by side are one long row where rows are short.
-Rows RowViews::rows_of(const CallLayout& layout) const {
-  Rows rows{Lanes::positions, layout.batch, layout.batch, layout.stride, layout.extents};
+RowLayout RowViews::rows_of(const CallLayout& layout) const {
+  RowLayout rows{Lanes::positions, layout.batch, layout.batch, layout.stride, layout.extents};
   const auto item = [&](size_t slot) { return static_cast<int64_t>(c10::elementSize(loops_.inputs[slot].form.dtype)); };
   if (by_segments_) {
     const int64_t segments = layout.count(by_segments_->segments), positions = layout.count(by_segments_->positions);

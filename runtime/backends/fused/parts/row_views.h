@@ -22,7 +22,7 @@ std::optional<SegmentsAsRows> segments_as_rows(const Loops& loops);
 std::optional<int32_t> extent_of_elementwise(const Loops& loops);
 
 /// The rows that loops go through in a call.
-struct Rows {
+struct RowLayout {
   Lanes lanes;
   int64_t count, block;                  // `block`: so many lie evenly apart
   c10::SmallVector<int64_t, 8> stride;   // bytes from one to the next
@@ -40,7 +40,7 @@ class RowViews {
   Lanes lanes_of_batch(at::ArrayRef<int64_t> extents) const { return choose_lanes_(extents); }
   /// For the sizes of the capture.
   Lanes captured() const { return captured_; }
-  Rows rows_of(const CallLayout& layout) const;
+  RowLayout rows_of(const CallLayout& layout) const;
 
  private:
   Lanes lanes_of(at::ArrayRef<int64_t> extents) const;

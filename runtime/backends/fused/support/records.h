@@ -66,7 +66,7 @@ struct RecordOperations {
 
   /// Changed from what it was: rows without errors are one copy.
   Own pushed_if(bool where, int64_t count, int64_t code, int64_t location, int64_t severity,
-                const Recording& how) const {
+                const RecordingPolicy& how) const {
     Own record = own();
     if (__builtin_expect(where, 0)) {
       const bool known = code >= 0 && code <= 15;
@@ -80,7 +80,7 @@ struct RecordOperations {
     return record;
   }
   template <class Other>
-  Own merged(const Other& other, int64_t count, const Recording& how) const {
+  Own merged(const Other& other, int64_t count, const RecordingPolicy& how) const {
     Own record = own();
     merge_slots(record.slots, count, other.slots, how);
     return record;
