@@ -440,7 +440,8 @@ const std::vector<std::string>& intrinsics() {
   return names;
 }
 
-std::string rewrite(std::string_view source, std::string_view chunk_name, const ParseOptions& options, ChunkFacts* facts) {
+std::string rewrite(std::string_view source, std::string_view chunk_name, const ParseOptions& options,
+                    ChunkFacts* facts) {
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   if (facts) *facts = {is_natural(*chunk, source), global_names(*chunk)};
   return Rewriter(source, options).rewrite(*chunk, chunk_name);

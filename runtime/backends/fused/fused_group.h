@@ -50,8 +50,8 @@ class FusedGroup final : public LoopGroup {
   void run_rows(const RowsInMemory& rows, const FusedCallMemory& memory, const Tape& loops, StepTimes* times) const;
   void run_flat(const RowsInMemory& rows, const FusedCallMemory& memory, char* scratch, int64_t begin, int64_t end,
                 const Tape& loops, StepTimes* times) const;
-  InPlaceVariant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated, const FusedCallMemory& memory,
-                              const RowsInMemory& rows) const;
+  InPlaceVariant* variant_for(at::ArrayRef<at::Tensor> inputs, at::ArrayRef<at::Tensor> donated,
+                              const FusedCallMemory& memory, const RowsInMemory& rows) const;
   const at::Tensor& read_by(size_t slot, at::ArrayRef<at::Tensor> inputs, const FusedCallMemory& memory) const;
   bool reduces_short_rows(const FusedCallMemory& memory) const;
   bool make_outputs(FusedCallMemory& memory, std::vector<at::Tensor>& outputs, const at::Tensor* given,

@@ -83,7 +83,8 @@ bool CapturedNumbers::is_of_sizes(const graph::Value* asked) const {
   return of_sizes_.at(asked);
 }
 
-std::optional<std::vector<CapturedNumbers::TensorSize>> CapturedNumbers::sizes_behind(const graph::Value* number) const {
+std::optional<std::vector<CapturedNumbers::TensorSize>> CapturedNumbers::sizes_behind(
+    const graph::Value* number) const {
   if (!is_of_sizes(number)) return std::nullopt;
   std::vector<TensorSize> sizes;
   std::unordered_set<const graph::Value*> seen;

@@ -236,7 +236,8 @@ bool chooses_by_values(const RecordingIndex& ways, const RecordedStep& step) {
 }
 
 /// What is behind the elements that changed: what has as many elements, else the largest that an operator made.
-std::optional<size_t> next_behind(const RecordingIndex& ways, const RecordedStep& step, size_t value, const at::Tensor& mask) {
+std::optional<size_t> next_behind(const RecordingIndex& ways, const RecordedStep& step, size_t value,
+                                  const at::Tensor& mask) {
   std::optional<size_t> next;
   const auto fits = [&](size_t read) { return ways.tensor(read).numel() == ways.tensor(value).numel(); };
   for (const ValueElements& part : parts_behind(ways.recording(), step, value, mask)) {

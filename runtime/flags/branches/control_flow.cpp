@@ -41,8 +41,8 @@ struct BranchConstruct {
   bool by_element;
 };
 
-Tensor select_leaf(const BranchConstruct& site, const ExecutedBranch& branch, const ExecutedBranch& other, size_t result,
-                   const Tensor& a, const Tensor& b) {
+Tensor select_leaf(const BranchConstruct& site, const ExecutedBranch& branch, const ExecutedBranch& other,
+                   size_t result, const Tensor& a, const Tensor& b) {
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("triage::select", "")
                                  .typed<Tensor(const Tensor&, const Tensor&, const Tensor&)>();

@@ -122,14 +122,14 @@ Tensor detect_as(const Tensor& z, const MaybeTensor& flags, int64_t location, in
   const RecordingPolicy how(policy);
   const uint16_t nan = pack_slot(err::nan, location, err::critical);
   const uint16_t inf = pack_slot(err::inf, location, err::critical);
-  return detected(z, shape, sizeof(Bits), flags, num_slots, dtype,
-                  [&](const SlotRows& rows, int64_t begin, int64_t end) {
-                    detector.run(begin, end, [&](int64_t row) {
-                      const FloatClasses found = classify_row<Bits, exponent>(detector.data + row * shape.row_stride, shape);
-                      if (wanted.nan && found.nan) push_slot(rows[row], num_slots, nan, how);
-                      if (wanted.inf && found.inf) push_slot(rows[row], num_slots, inf, how);
-                    });
-                  });
+  return detected(
+      z, shape, sizeof(Bits), flags, num_slots, dtype, [&](const SlotRows& rows, int64_t begin, int64_t end) {
+        detector.run(begin, end, [&](int64_t row) {
+          const FloatClasses found = classify_row<Bits, exponent>(detector.data + row * shape.row_stride, shape);
+          if (wanted.nan && found.nan) push_slot(rows[row], num_slots, nan, how);
+          if (wanted.inf && found.inf) push_slot(rows[row], num_slots, inf, how);
+        });
+      });
 }
 
 Tensor detect(const char* op, const Tensor& z, const MaybeTensor& flags, int64_t location, int64_t num_slots,

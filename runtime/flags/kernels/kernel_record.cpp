@@ -31,7 +31,8 @@ struct FlagsUpdate {
   /// Records what `fresh` says in those of the rows [first, last) that hold some of the places, several rows at a time:
   /// from `source` to the result, which are the same where it was copied already.
   template <class Fresh>
-  void record(const SlotRows& source, int64_t first, int64_t last, const NonzeroPlaces& places, const Fresh& fresh) const {
+  void record(const SlotRows& source, int64_t first, int64_t last, const NonzeroPlaces& places,
+              const Fresh& fresh) const {
     const uint16_t* from_there = source[first];
     on_this_machine(loops::RecordGroups<Fresh>{fresh, num_slots, how}, from_there, after[first], after.width,
                     last - first, &places);

@@ -8,7 +8,8 @@
 namespace triage::policy {
 
 /// A call of a version, from which a capsule is made where it fails, where somebody asked for one
-/// (capsule::CapsuleRecording::CapsuleRequest), and where the decision log wants one. The answer then has it, or its name.
+/// (capsule::CapsuleRecording::CapsuleRequest), and where the decision log wants one. The answer then has it, or its
+/// name.
 class RecordedCall {
  public:
   /// `call` outlives it.

@@ -25,7 +25,8 @@ class SegmentSteps {
   };
   SegmentLayout parts_of(int32_t extent) const;
   void reduce_tile(const Steps::SegmentReduction& one, const SegmentLayout& parts, const SegmentMemory& ends) const;
-  void reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts, const SegmentMemory& ends) const;
+  void reduce_by_blocks(const Steps::SegmentReduction& one, const SegmentLayout& parts,
+                        const SegmentMemory& ends) const;
   void reduce_in_lanes(const Steps::SegmentReduction& one, const SegmentLayout& parts, const SegmentMemory& ends) const;
   void add_segments(const Steps::SegmentReduction& one, const SegmentLayout& parts, int64_t segment, int64_t used,
                     const SegmentMemory& ends) const;
