@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -46,19 +48,40 @@ std::map<std::string, Members> members_of_classes(const std::string& tags) {
   return classes;
 }
 
+/// The files that define a class or struct, by its name alone. (`struct stat info` is a variable; types begin with a
+/// capital letter.)
+std::map<std::string, std::set<std::string>> files_of_types(const std::string& tags) {
+  std::map<std::string, std::set<std::string>> types;
+  std::stringstream lines(tags);
+  for (std::string line; std::getline(lines, line);) {
+    std::stringstream text(line);
+    std::string name, file, place, kind;
+    for (std::string* part : {&name, &file, &place, &kind}) std::getline(text, *part, '\t');
+    if (kind == "class" || kind == "struct")
+      if (std::isupper(static_cast<unsigned char>(name[0]))) types[name].insert(file);
+  }
+  return types;
+}
+
+/// What ctags says of our sources; nothing where it is not installed.
+std::optional<std::string> tags_of_sources() {
+  if (std::system("ctags --version 2>/dev/null | grep -q Universal") != 0) {
+    MESSAGE("skipped: it counts with ctags, of the package universal-ctags, which is not installed");
+    return std::nullopt;
+  }
+  return output_of("cd '" + root.string() +
+                   "' && find runtime bindings -name '*.cpp' -o -name '*.h' | "
+                   "ctags -L - --language-force=C++ --kinds-C++=pfscg --fields=sK -n -f -");
+}
+
 }  // namespace
 
 TEST_CASE("a class has at most 40 member functions, and they are defined in one folder") {
   // Public headers are a folder of their own: what they define inline stands beside the folder of the other functions.
   const char* const headers = "runtime/include/triage";
-  if (std::system("ctags --version 2>/dev/null | grep -q Universal") != 0) {
-    MESSAGE("skipped: it counts with ctags, of the package universal-ctags, which is not installed");
-    return;
-  }
-  const std::string tags = output_of("cd '" + root.string() +
-                                     "' && find runtime bindings -name '*.cpp' -o -name '*.h' | "
-                                     "ctags -L - --language-force=C++ --kinds-C++=pfscg --fields=sK -n -f -");
-  const auto classes = members_of_classes(tags);
+  const auto tags = tags_of_sources();
+  if (!tags) return;
+  const auto classes = members_of_classes(*tags);
   CHECK(classes.size() > 500);
   for (const auto& one : classes) {
     const auto& name = one.first;
@@ -70,6 +93,31 @@ TEST_CASE("a class has at most 40 member functions, and they are defined in one 
       if (folder != headers) where += " " + folder;
     CHECK_MESSAGE(where.find(' ', 1) == std::string::npos, name << " is defined in several folders:" << where);
   }
+}
+
+TEST_CASE("no two types have one name") {
+  // Members of classes of the interface go by the name of the class, as `Instrumented::Result` does.
+  const std::set<std::string> members_of_interface{"Counts", "Node", "Result", "State"};
+  const auto tags = tags_of_sources();
+  if (!tags) return;
+  const auto types = files_of_types(*tags);
+  CHECK(types.size() > 1000);
+  for (const auto& [name, files] : types) {
+    std::string places;
+    for (const std::string& file : files) places += " " + file;
+    CHECK_MESSAGE((files.size() == 1 || members_of_interface.count(name)),
+                  name << " is defined in several files:" << places << "; say what each of them is");
+  }
+}
+
+TEST_CASE("types are told apart by name and file") {
+  const auto types = files_of_types(
+      "A\truntime/x/x.h\t1;\"\tclass\tnamespace:triage\n"
+      "A\truntime/y/y.cpp\t1;\"\tstruct\tclass:triage::B\n"
+      "info\truntime/y/y.cpp\t2;\"\tstruct\tnamespace:triage\n"
+      "b\truntime/y/y.cpp\t1;\"\tfunction\tstruct:triage::A\n");
+  REQUIRE(types.size() == 1);
+  CHECK(types.at("A") == std::set<std::string>{"runtime/x/x.h", "runtime/y/y.cpp"});
 }
 
 TEST_CASE("functions of a class are counted by name, with the folders in which they are defined") {

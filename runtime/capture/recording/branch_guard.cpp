@@ -262,7 +262,7 @@ at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::ve
   const c10::TensorImpl* const key = tensor.unsafeGetTensorImpl();
   const bool made = made_.count(key) != 0;
   const bool may_spoil = !made || mixed_.count(key) != 0;
-  at::Tensor inner = made ? tensor : guarded_samples(tensor);
+  at::Tensor inner = made ? view_of_guarded(tensor) : guarded_samples(tensor);
   bool broadcast = false;
   for (size_t i = 0; others && i < others->size(); ++i) {
     const at::Tensor& other = (*others)[i];
@@ -271,6 +271,24 @@ at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::ve
     broadcast = true;
   }
   return may_spoil && !broadcast ? guarded_as(inner, inner) : inner;
+}
+
+/// The mask knows the tensor that was viewed by its sizes; a view, such as a transposed one, may have others.
+at::Tensor BranchGuard::view_of_guarded(const at::Tensor& tensor) {
+  const auto found = views_.find(tensor.unsafeGetTensorImpl());
+  if (found == views_.end()) return tensor;
+  GuardedElements& known = guarded_elements_[{tensor.unsafeGetTensorImpl(), nullptr}];
+  if (known.inner.defined() && known.version == version_of(tensor)) return known.inner;
+  const View& view = found->second;
+  torch::jit::Stack stack = view.arguments;
+  stack[view.taken_from] = guarded_elements(view.of, nullptr);
+  const Suspended outside(enclosing_);
+  call(view.op, stack);
+  const at::Tensor inner =
+      stack[0].isTensorList() ? stack[0].toTensorVector().at(view.result) : stack.at(view.result).toTensor();
+  guarded_elements_[{tensor.unsafeGetTensorImpl(), nullptr}] = {tensor, {}, inner, version_of(tensor)};
+  made_.emplace(inner.unsafeGetTensorImpl(), inner);
+  return inner;
 }
 
 at::Tensor BranchGuard::guarded_as(const at::Tensor& tensor, const at::Tensor& like) {
@@ -321,11 +339,36 @@ void BranchGuard::guard_arguments(const c10::OperatorHandle& op, torch::jit::Sta
   }
 }
 
-void BranchGuard::note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+void BranchGuard::note_views(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                             const torch::jit::Stack& stack) {
+  const auto& declared = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!declared[i].alias_info() || is_written(declared[i]) || !arguments[i].isTensor()) continue;
+    const at::Tensor& of = arguments[i].toTensor();
+    if (!of.defined() || !mixed_.count(of.unsafeGetTensorImpl())) continue;
+    const auto note = [&](const at::Tensor& result, size_t at) {
+      if (result.defined() && !result.is_same(of) && may_require_grad(result))
+        views_.try_emplace(result.unsafeGetTensorImpl(), View{of, op, arguments, i, at});
+    };
+    const size_t first = stack.size() - op.schema().returns().size();
+    for (size_t at = first; at < stack.size(); ++at) {
+      if (stack[at].isTensor()) {
+        note(stack[at].toTensor(), at - first);
+      } else if (stack[at].isTensorList()) {
+        const std::vector<at::Tensor> tensors = stack[at].toTensorVector();
+        for (size_t item = 0; item < tensors.size(); ++item) note(tensors[item], item);
+      }
+    }
+  }
+}
+
+void BranchGuard::note_results(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                               const torch::jit::Stack& stack) {
   if (is_only_branch()) {
-    if (enclosing_) enclosing_->note_results(op, stack);
+    if (enclosing_) enclosing_->note_results(op, arguments, stack);
     return;
   }
+  if (selects_elements_ && c10::GradMode::is_enabled()) note_views(op, arguments, stack);
   const bool mixes = selects_elements_ && !keeps_elements(op);
   const auto note = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !may_require_grad(tensor)) return;

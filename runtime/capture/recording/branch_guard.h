@@ -24,8 +24,8 @@ namespace triage::capture {
 ///
 /// Where a condition is over elements (a mask of two or more dimensions), operators inside of the branch may mix
 /// elements, and one of those would then spoil others before its gradient leaves the branch. So what other than
-/// elementwise operators make of it is guarded when it is used, and what an operator broadcasts is broadcast by the
-/// guard, which sums its gradient up behind the elements not taken.
+/// elementwise operators make of it is guarded when it is used (a view of it, before it is viewed), and what an operator
+/// broadcasts is broadcast by the guard, which sums its gradient up behind the elements not taken.
 class BranchGuard {
  public:
   /// Rows, or elements, of the branch: those for which none of `before` holds, and `own` (where it is defined) does.
@@ -61,7 +61,11 @@ class BranchGuard {
  private:
   friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack);
-  void note_results(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  /// `arguments`: what the operator took, guarded.
+  void note_results(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                    const torch::jit::Stack& stack);
+  void note_views(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
+                  const torch::jit::Stack& stack);
   bool is_outer_data(const at::Tensor& tensor);
   const at::Tensor& taken();
   /// Of this branch and those around it; masks of the same sizes are one.
@@ -73,6 +77,7 @@ class BranchGuard {
   /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
   at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
   at::Tensor guarded_as(const at::Tensor& tensor, const at::Tensor& like);
+  at::Tensor view_of_guarded(const at::Tensor& tensor);
   /// Runs for samples that it does not decide; in natural Lua as a graph holds it, whatever the condition.
   bool runs_for_all() const noexcept { return natural_ || per_sample_; }
   /// It, or a branch around it, does.
@@ -96,6 +101,13 @@ class BranchGuard {
   std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
   std::unordered_set<const c10::TensorImpl*> mixed_;  // of these, what an operator made that may mix elements
+  struct View {
+    at::Tensor of;
+    c10::OperatorHandle op;
+    std::vector<c10::IValue> arguments;
+    size_t taken_from, result;  // positions of `of` among the arguments, and of the view among the results
+  };
+  std::unordered_map<const c10::TensorImpl*, View> views_;  // of mixed ones: a view may have other sizes than the mask
   struct GuardedElements {
     at::Tensor outer, like, inner;
     uint32_t version = 0;  // what was written to since is another value

@@ -151,7 +151,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   TraceReplayer* replayer = TraceReplayer::current();
   const bool observed = recorder && replayer;
   std::vector<c10::IValue> arguments;
-  if (tracker || observed || selects) arguments = arguments_of(op, stack);
+  if (tracker || observed || branch) arguments = arguments_of(op, stack);
   run_noting_refusals(op, stack, [&] {
     if (recorder)
       recorder->record(op, stack);
@@ -168,7 +168,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     tracker->observe(op, moved, stack);
     tracker->note_storages(arguments, stack, op.schema().returns().size());
   }
-  if (branch) branch->note_results(op, stack);
+  if (branch) branch->note_results(op, arguments, stack);
   if (selects) branch->note_storages(op, arguments, stack);
 }
 

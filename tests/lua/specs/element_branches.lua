@@ -238,6 +238,31 @@ end)
 
 -- Shapes, dtypes and what else a branch may give
 
+test("what is a view of mixed elements is guarded where the mask knows it, whatever the sizes of the view", function()
+  local x = tensor({{4.0, -9.0, 2.0}, {1.0, 3.0, -5.0}})
+  local mask = x:cumsum(1) > 0
+  local safe = function(v) return torch.where(v:cumsum(1) > 0, v:cumsum(1), 1.0) end
+  local expected = torch.where(mask, safe(x):log(), 0.0)
+  local leaf = x:clone():requires_grad_()
+  torch.where(mask, safe(leaf):log(), 0.0):sum():backward()
+  local views = {
+    function(z) return z:t():log():t() end,
+    function(z) return z:view({-1}):log():view({2, 3}) end,
+    function(z) return z:reshape({3, 2}):log():reshape({2, 3}) end,
+    function(z) return z:unsqueeze(0):transpose(1, 2):log():transpose(1, 2)[0] end,
+    function(z) return torch.stack({z[0]:log(), z[1]:log()}) end,
+    function(z) return torch.cat({z:narrow(1, 0, 1):log(), z:narrow(1, 1, 2):t():log():t()}, 1) end,
+    function(z) local a, b = table.unpack(z:split(1)) return torch.cat({a:log(), b:log()}) end,
+    function(z) local t = z:t() t:mul_(1.0) return t:log():t() end,
+  }
+  for i, of in ipairs(views) do
+    local fine, why = pcall(check, function(v)
+      return choose(v:cumsum(1) > 0, function() return of(v:cumsum(1)) end, function() return 0.0 end)
+    end, {x}, expected, {leaf.grad})
+    if not fine then error("view " .. i .. ": " .. why) end
+  end
+end)
+
 test("masks that broadcast, and results that do", function()
   local x = torch.arange(24, float64):view({2, 3, 4})
   local function pair(mask)

@@ -134,6 +134,14 @@ void push_guarded_result(lua_State* L, const Overload& overload, const ArgumentB
   }
 }
 
+/// Newer versions of LibTorch begin some messages with the operator's name, which stands before them here.
+std::string message_of_call(const Overload& overload, const c10::Error& error) {
+  const std::string message = messages::message_of(error);
+  const std::string& name = overload.handle.operator_name().name;  // aten::mm
+  const std::string repeated = name.substr(name.rfind(':') + 1) + ": ";
+  return message.rfind(repeated, 0) == 0 ? message.substr(repeated.size()) : message;
+}
+
 int invoke(lua_State* L, const Overload& overload, const ArgumentBinding& binding, const std::string& name,
            GuardedArguments& guards) {
   torch::jit::Stack stack;
@@ -147,7 +155,7 @@ int invoke(lua_State* L, const Overload& overload, const ArgumentBinding& bindin
   try {
     call_at_any_width(overload.handle, stack);
   } catch (const c10::Error& error) {
-    throw std::runtime_error(name + ": " + messages::message_of(error));
+    throw std::runtime_error(name + ": " + message_of_call(overload, error));
   }
   if (binding.requires_grad) {
     break_for_autograd("`requires_grad` of a new tensor");
