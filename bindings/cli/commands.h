@@ -1,4 +1,6 @@
 #pragma once
+#include <triage/verify.h>
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -92,7 +94,7 @@ struct VerifyCommand {
   CallOptions call;
   std::vector<std::string> laws;    // only these; empty: those that the policy promises
   std::vector<std::string> shared;  // inputs that have no samples, however long they are
-  size_t search = 1024;             // samples that are drawn
+  size_t search = VerifyOptions{}.search;
   uint64_t seed = 0;
   bool json = false;
 };

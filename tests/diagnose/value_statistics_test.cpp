@@ -281,11 +281,16 @@ TEST_CASE("instrument counts modules without parameters by their paths, and flag
   triage::ErrorLocation::reset();
   using triage::testing::script;
   const torch::jit::Module relu = triage::testing::relu();
-  const torch::jit::Module scale =
-      script("Scale", "def forward(self, x): return x * self.weight", {}, {{"weight", at::ones({4})}});
-  const torch::jit::Module model =
-      script("Net", "def forward(self, x): return self.again.forward(self.relu.forward(self.scale.forward(x)))",
-             {{"scale", scale}, {"relu", relu}, {"again", relu}});
+  const torch::jit::Module scale = script("Scale", R"(
+    def forward(self, x):
+        return x * self.weight
+  )",
+                                          {}, {{"weight", at::ones({4})}});
+  const torch::jit::Module model = script("Net", R"(
+    def forward(self, x):
+        return self.again.forward(self.relu.forward(self.scale.forward(x)))
+  )",
+                                          {{"scale", scale}, {"relu", relu}, {"again", relu}});
   const auto counted = triage::instrument(model, {.track = {.prefix = "net"}, .statistics = true});
   const auto result = counted({at::full({2, 4}, std::numeric_limits<double>::quiet_NaN())});
   const auto all = counted.statistics();

@@ -170,7 +170,7 @@ void add_verify(CLI::App& app, Action& action) {
   add_repeated(*command, "--law", options->laws, "only this law; else those that the policy promises", "NAME");
   command
       ->add_option("--search", options->search,
-                   "the number of samples that are drawn to take sides of comparisons that no other sample takes")
+                   "the number of samples that are drawn, to meet several conditions of the script at once")
       ->capture_default_str()
       ->check(CLI::Range(0, 1'000'000));
   command->add_option("--seed", options->seed, "the seed of the samples that are drawn")->capture_default_str();

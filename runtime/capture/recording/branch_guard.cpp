@@ -279,7 +279,7 @@ at::Tensor BranchGuard::view_of_guarded(const at::Tensor& tensor) {
   if (found == views_.end()) return tensor;
   GuardedElements& known = guarded_elements_[{tensor.unsafeGetTensorImpl(), nullptr}];
   if (known.inner.defined() && known.version == version_of(tensor)) return known.inner;
-  const View& view = found->second;
+  const MixedView& view = found->second;
   torch::jit::Stack stack = view.arguments;
   stack[view.taken_from] = guarded_elements(view.of, nullptr);
   const Suspended outside(enclosing_);
@@ -348,7 +348,7 @@ void BranchGuard::note_views(const c10::OperatorHandle& op, const std::vector<c1
     if (!of.defined() || !mixed_.count(of.unsafeGetTensorImpl())) continue;
     const auto note = [&](const at::Tensor& result, size_t at) {
       if (result.defined() && !result.is_same(of) && may_require_grad(result))
-        views_.try_emplace(result.unsafeGetTensorImpl(), View{of, op, arguments, i, at});
+        views_.try_emplace(result.unsafeGetTensorImpl(), MixedView{of, op, arguments, i, at});
     };
     const size_t first = stack.size() - op.schema().returns().size();
     for (size_t at = first; at < stack.size(); ++at) {

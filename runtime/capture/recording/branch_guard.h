@@ -24,8 +24,8 @@ namespace triage::capture {
 ///
 /// Where a condition is over elements (a mask of two or more dimensions), operators inside of the branch may mix
 /// elements, and one of those would then spoil others before its gradient leaves the branch. So what other than
-/// elementwise operators make of it is guarded when it is used (a view of it, before it is viewed), and what an operator
-/// broadcasts is broadcast by the guard, which sums its gradient up behind the elements not taken.
+/// elementwise operators make of it is guarded when it is used (a view of it, before it is viewed), and what an
+/// operator broadcasts is broadcast by the guard, which sums its gradient up behind the elements not taken.
 class BranchGuard {
  public:
   /// Rows, or elements, of the branch: those for which none of `before` holds, and `own` (where it is defined) does.
@@ -101,13 +101,14 @@ class BranchGuard {
   std::unordered_map<const c10::TensorImpl*, Guarded> guarded_;
   std::unordered_map<const c10::TensorImpl*, at::Tensor> made_;  // results of the branch that require grad
   std::unordered_set<const c10::TensorImpl*> mixed_;  // of these, what an operator made that may mix elements
-  struct View {
+  struct MixedView {
     at::Tensor of;
     c10::OperatorHandle op;
     std::vector<c10::IValue> arguments;
     size_t taken_from, result;  // positions of `of` among the arguments, and of the view among the results
   };
-  std::unordered_map<const c10::TensorImpl*, View> views_;  // of mixed ones: a view may have other sizes than the mask
+  std::unordered_map<const c10::TensorImpl*, MixedView>
+      views_;  // of mixed ones: a view may have other sizes than the mask
   struct GuardedElements {
     at::Tensor outer, like, inner;
     uint32_t version = 0;  // what was written to since is another value

@@ -58,7 +58,7 @@ class AnswersLaw : public LawTrial {
     samples_ = answered(samples_);
     if (!samples_.empty()) {
       TriedSamples more =
-          answered(search_for_sides(subject_, inputs_, samples_, {options_.search, options_.seed, numbers_}));
+          answered(search_samples(subject_, inputs_, samples_, {options_.search, options_.seed, numbers_}));
       samples_.insert(samples_.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
     }
     if (samples_.empty()) return;

@@ -53,6 +53,8 @@ class BadElements {
     }
   }
 
+  enum class Kind : uint8_t { nan, inf, value };
+  Kind kind() const { return kind_; }
   /// Of the output; undefined where there are none.
   const at::Tensor& mask() const { return mask_; }
 
@@ -65,7 +67,6 @@ class BadElements {
   }
 
  private:
-  enum class Kind : uint8_t { nan, inf, value };
   Kind kind_ = Kind::value;
   at::Tensor mask_;
 };
@@ -129,20 +130,67 @@ bool comes_from(const RecordingIndex& ways, size_t value, size_t input) {
   return false;
 }
 
+/// What made a mask out of values: behind views, `any` and logic.
+size_t origin_of_mask(const RecordingIndex& ways, size_t mask) {
+  for (auto producer = ways.producer(mask); producer; producer = ways.producer(mask)) {
+    const std::vector<size_t>& reads = ways.step(*producer).reads;
+    const auto from = std::find_if(reads.begin(), reads.end(), [&](size_t read) {
+      return ways.tensor(read).defined() && ways.tensor(read).scalar_type() == at::kBool && ways.producer(read);
+    });
+    if (from == reads.end()) break;
+    mask = *from;
+  }
+  return mask;
+}
+
+/// The operator that took the last entry of an error out of the only record.
+std::optional<RecordedStep> cleared(const Recording& recording) {
+  const auto has_error = [&](size_t value) {
+    const Value& flags = recording.values[value];
+    if (!flags.is_flags || !flags.tensor.defined() || flags.tensor.dim() != 2 || flags.tensor.size(0) != 1)
+      return false;
+    const std::vector<flags::UnpackedError> entries = flags::unpack(flags.tensor, 0);
+    return std::any_of(entries.begin(), entries.end(), [](const auto& one) { return one.severity >= Severity::error; });
+  };
+  const auto is_flags = [&](size_t value) { return recording.values[value].is_flags; };
+  for (const RecordedStep& step : recording.steps) {
+    if (!std::any_of(step.results.begin(), step.results.end(), is_flags)) continue;
+    if (std::any_of(step.reads.begin(), step.reads.end(), has_error) &&
+        std::none_of(step.results.begin(), step.results.end(), has_error) && !step.source.file.empty())
+      return step;
+  }
+  return std::nullopt;
+}
+
 /// The last operator that looked for bad values of `input`, or that made a mask of them for `push`: it saw none.
-std::optional<RecordedStep> last_search(const RecordingIndex& ways, size_t input) {
+/// `what`: the other kind was not looked for.
+std::optional<RecordedStep> last_search(const RecordingIndex& ways, size_t input, BadElements::Kind what) {
+  const auto looks_for_another = [&](const std::string& op) {
+    if (what == BadElements::Kind::nan) return op.rfind("triage::flag_inf", 0) == 0 || op.rfind("aten::isinf", 0) == 0;
+    if (what == BadElements::Kind::inf) return op == "triage::flag_nan" || op.rfind("aten::isnan", 0) == 0;
+    return false;
+  };
   std::optional<RecordedStep> last;
   for (const RecordedStep& step : ways.recording().steps) {
     const bool pushes = step.op.rfind("triage::push", 0) == 0;
     if (!pushes && step.op.rfind("triage::flag_", 0) != 0) continue;
     for (const size_t read : step.reads) {
       if (ways.value(read).is_flags || !comes_from(ways, read, input)) continue;
-      const auto mask = pushes ? ways.producer(read) : std::nullopt;
+      const auto mask = pushes ? ways.producer(origin_of_mask(ways, read)) : std::nullopt;
       const RecordedStep& search = mask && !ways.step(*mask).source.file.empty() ? ways.step(*mask) : step;
-      if (!search.source.file.empty()) last = search;
+      const bool is_better = !last || looks_for_another(last->op) || !looks_for_another(search.op);
+      if (!search.source.file.empty() && is_better) last = search;
     }
   }
   return last;
+}
+
+/// The last operator with a line that made a record which is returned.
+std::optional<RecordedStep> made_flags(const RecordingIndex& ways) {
+  for (const auto& output : ways.recording().outputs)
+    if (output && ways.value(*output).is_flags)
+      if (const auto step = last_with_line(ways, *output)) return step;
+  return std::nullopt;
 }
 
 bool is_fallback(const RecordedStep& step, size_t read) {
@@ -179,9 +227,10 @@ std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
     value = next;
   }
   if (const auto lost = lost_an_entry(recording)) return lost;
-  if (is_clean(recording))
-    if (const auto search = last_search(ways, *value)) return search;
-  return last;
+  if (!is_clean(recording)) return last;
+  if (const auto clears = cleared(recording)) return clears;
+  if (const auto search = last_search(ways, *value, bad.kind())) return search;
+  return last ? last : made_flags(ways);
 }
 
 namespace {

@@ -77,6 +77,59 @@ class IsolatedLaw : public LawTrial {
         if (row != 1) rows.insert(row);
       compare_neighbours(clean, good, batch, rows, samples_[one].what + ", in all places of the batch but 1,");
     }
+    if (result(Law::isolated).verdict != Verdict::broken) try_all_victims(good, bad);
+  }
+
+  /// Each finite sample between two bad ones, in one batch: what changes it may be a condition of its own.
+  void try_all_victims(const std::vector<size_t>& good, const std::vector<size_t>& bad) {
+    std::vector<size_t> clean;
+    for (size_t i = 0; i < samples_.size() && clean.size() < 2 * most_neighbours; ++i)
+      if (is_good(samples_[i])) {
+        clean.push_back(good[i % good.size()]);
+        clean.push_back(i);
+      }
+    constexpr size_t most_tried = 6;
+    for (size_t i = 0; i < std::min(bad.size(), most_tried); ++i) {
+      const size_t one = bad[i * bad.size() / std::min(bad.size(), most_tried)];
+      std::vector<size_t> batch = clean;
+      for (size_t row = 0; row < batch.size(); row += 2) batch[row] = one;
+      if (const auto victim = first_victim(clean, batch)) return show_victim(clean, batch, *victim);
+    }
+  }
+
+  /// A row of odd number that is another one in `batch` than in `clean`, in one of the calls.
+  std::optional<size_t> first_victim(const std::vector<size_t>& clean, const std::vector<size_t>& batch) {
+    try {
+      const std::vector<Answers> one = calls_with(clean, clean), other = calls_with(batch, clean);
+      for (size_t call = 0; call < one.size(); ++call)
+        for (const size_t output : outputs_with_samples(one[call])) {
+          if (!is_promised(Law::isolated, one[call].names[output])) continue;
+          for (const size_t row : other_rows(one[call], other[call], output, {}))
+            if (row % 2 == 1) return row;
+        }
+    } catch (const std::exception&) {  // of samples that another batch answers: told by Law::answers
+    }
+    return std::nullopt;
+  }
+
+  /// With as few of the others as show it: halves of those around it.
+  void show_victim(std::vector<size_t> clean, std::vector<size_t> batch, size_t victim) {
+    for (size_t around = 2; around < clean.size(); around *= 2) {
+      const size_t begin = victim < around ? 0 : (victim - around) / 2 * 2,
+                   end = std::min(clean.size(), victim + around);
+      const auto part = [&](const std::vector<size_t>& of) {
+        return std::vector<size_t>(of.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   of.begin() + static_cast<std::ptrdiff_t>(end));
+      };
+      if (!first_victim(part(clean), part(batch))) continue;
+      clean = part(clean);
+      batch = part(batch);
+      break;
+    }
+    std::set<size_t> rows;
+    for (size_t row = 0; row < batch.size(); row += 2) rows.insert(row);
+    compare_neighbours(calls_with(clean, clean), clean, batch, rows,
+                       samples_[batch.front()].what + ", in each second place of the batch,");
   }
 
   /// NaN, Inf, what has an entry in its record, and whatever stands in inputs without floats.

@@ -3,83 +3,191 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 #include <set>
-#include <tuple>
+#include <utility>
+
+#include "runtime/diagnose/bits.h"
+#include "runtime/diagnose/verify/facts.h"
+
+// A fault that needs one condition shows with a sample that takes that side. A fault that needs several (a divisor of
+// zero where a branch is taken) shows with a sample of which several facts hold, so pairs of facts are looked for, by
+// crossing samples that have one each: from pair to pair come more. A narrow interval lies at the edge of a comparison,
+// which is found between a sample on either side.
 
 namespace triage::diagnose {
 namespace {
 
 constexpr size_t samples_at_once = 64;
+constexpr size_t most_facts = 200;  // of which pairs are looked for
+constexpr size_t least_drawn = 1024, most_elements_drawn = size_t{1} << 24;
+constexpr size_t most_found = 160;  // samples, not counting edges
+constexpr size_t most_combinations = 4096;
+constexpr size_t most_witnesses = 4;  // of a fact
+constexpr size_t most_edges = 24;
+constexpr int rounds_to_edge = 4;  // each divides the distance by 63
 
-/// A comparison, and whether it holds somewhere in a sample.
-using Side = std::tuple<size_t, bool>;  // step
+bool is_plain_float(const at::Tensor& row) { return row.defined() && at::isFloatingType(row.scalar_type()); }
 
 class SampleSearch {
  public:
   SampleSearch(IsolationSubject& subject, const std::vector<IsolationInput>& inputs, const SearchOptions& options)
       : subject_(subject), inputs_(inputs), options_(options), random_(options.seed) {}
 
-  TriedSamples operator()(TriedSamples from) && {
-    TriedSamples found;
-    note_sides(from, nullptr);
-    for (size_t drawn = 0; drawn < options_.count && is_open(); drawn += samples_at_once) {
+  TriedSamples operator()(const TriedSamples& from) && {
+    if (options_.count == 0) return {};
+    pool_ = from;
+    note_facts(from, false);
+    find_edges();
+    for (size_t drawn = 0; drawn < most_drawn() && count_ < most_found && !facts_.empty(); drawn += samples_at_once) {
       TriedSamples next;
-      while (next.size() < samples_at_once) next.push_back(draw(from));
-      TriedSamples news;
-      note_sides(next, &news);
-      for (const TriedSample& one : news) {
-        found.push_back(one);
-        from.push_back(one);  // a step to the next side
-      }
+      while (next.size() < samples_at_once) next.push_back(below(2) ? crossed() : drawn_from_pool());
+      note_facts(next, true);
     }
-    return found;
+    return std::move(found_);
   }
 
  private:
-  /// Whether a side that was seen has another one that was not.
-  bool is_open() const {
-    for (const auto& [step, holds] : seen_)
-      if (!seen_.count({step, !holds})) return true;
-    return false;
+  /// The first samples, with finite values where there are such.
+  struct Witnesses {
+    TriedSamples samples = {};
+    size_t finite = 0;  // of them, the first ones
+
+    void note(const TriedSample& sample, bool is_finite) {
+      if (samples.size() < most_witnesses)
+        samples.push_back(sample);
+      else if (is_finite && finite < samples.size())
+        samples.back() = sample;
+      else
+        return;
+      if (is_finite) std::swap(samples[finite++], samples.back());
+    }
+  };
+  struct KnownFact {
+    std::string what;
+    SampleFact::Kind kind;
+    bool is_comparison;
+    Witnesses with = {}, without = {};
+  };
+  using Facts = std::vector<size_t>;  // of one sample, in the order in which they became known
+
+  size_t most_drawn() const {
+    size_t elements = 1;
+    for (const at::Tensor& row : pool_.front().rows)
+      if (row.defined()) elements += static_cast<size_t>(row.numel());
+    return std::min(options_.count, std::max(least_drawn, most_elements_drawn / elements));
   }
 
-  void note_sides(const TriedSamples& samples, TriedSamples* news) {
+  // What is known
+
+  /// The facts of each sample. Those that show something new are kept where `keeps`.
+  std::vector<Facts> note_facts(const TriedSamples& samples, bool keeps) {
+    std::vector<Facts> of_samples(samples.size());
     const Recording recording = subject_.record(batch_of(inputs_, samples));
-    const auto count = static_cast<int64_t>(samples.size());
-    if (!recording.failure.empty() && news) return keep_raising(samples, *news);
-    for (size_t step = 0; step < recording.steps.size(); ++step)
-      for (const size_t result : recording.steps[step].results) {
-        const at::Tensor& value = recording.values[result].tensor;
-        if (!value.defined() || value.scalar_type() != at::kBool || value.dim() == 0 || value.size(0) != count ||
-            value.numel() == 0)
-          continue;
-        const at::Tensor rows = value.reshape({count, -1}).to(at::kCPU);
-        note(step, recording.steps[step], rows.any(1), true, samples, news);
-        note(step, recording.steps[step], rows.logical_not().any(1), false, samples, news);
+    if (!recording.failure.empty()) {
+      if (keeps) keep_raising(samples);
+      return of_samples;
+    }
+    std::vector<bool> finite;
+    for (const TriedSample& sample : samples) finite.push_back(is_good(sample));
+    for (SampleFact& fact : facts_of(recording, static_cast<int64_t>(samples.size()))) {
+      const size_t id = id_of(fact);
+      for (size_t i = 0; i < samples.size(); ++i) {
+        if (fact.samples[i]) of_samples[i].push_back(id);
+        (fact.samples[i] ? facts_[id].with : facts_[id].without).note(samples[i], finite[i]);
       }
+    }
+    for (size_t i = 0; i < samples.size(); ++i) note_sample(samples[i], of_samples[i], keeps);
+    return of_samples;
   }
 
-  void note(size_t number, const RecordedStep& step, const at::Tensor& rows, bool holds, const TriedSamples& samples,
-            TriedSamples* news) {
-    if (seen_.count({number, holds}) || !rows.any().item<bool>()) return;
-    seen_.insert({number, holds});
-    if (!news) return;
-    TriedSample found = samples[static_cast<size_t>(rows.to(at::kByte).argmax().item<int64_t>())];
-    const std::string place = step.source.file.empty() ? step.op : fmt::format("line {}", step.source.line);
-    found.what =
-        fmt::format("a sample found by search, with which {} of {} is {}", step.op, place, holds ? "true" : "false");
-    news->push_back(std::move(found));
+  size_t id_of(SampleFact& fact) {
+    const auto [known, fresh] = ids_.emplace(fact.key, facts_.size());
+    if (fresh) facts_.push_back({std::move(fact.what), std::get<SampleFact::Kind>(fact.key), fact.is_comparison});
+    return known->second;
   }
 
-  void keep_raising(const TriedSamples& samples, TriedSamples& news) {
+  /// The first fact, or pair of facts, that no sample had; empty: there is none.
+  std::string news_of(const Facts& facts) {
+    std::string news;
+    for (const size_t fact : facts)
+      if (seen_.insert({fact, fact}).second && news.empty()) news = facts_[fact].what;
+    for (size_t i = 0; i < facts.size() && facts[i] < most_facts; ++i)
+      for (size_t k = i + 1; k < facts.size() && facts[k] < most_facts; ++k)
+        if (seen_.insert(std::minmax(facts[i], facts[k])).second && news.empty())
+          news = facts_[facts[i]].what + " and " + facts_[facts[k]].what;
+    return news;
+  }
+
+  void note_sample(const TriedSample& sample, const Facts& facts, bool keeps) {
+    std::string news = news_of(facts);
+    const bool is_new = combinations_.size() < most_combinations && combinations_.insert(facts).second;
+    if (!keeps || !is_new) return;
+    const auto spoils = [&](size_t fact) { return facts_[fact].kind == SampleFact::Kind::not_finite; };
+    if (const auto fact = std::find_if(facts.begin(), facts.end(), spoils); fact != facts.end() && news.empty())
+      news = facts_[*fact].what + " under other conditions";
+    pool_.push_back(sample);  // a step to the next
+    if (news.empty() || count_ == most_found) return;
+    ++count_;
+    keep(sample, "a sample found by search, with which " + news);
+  }
+
+  void keep(TriedSample sample, std::string what) {
+    sample.what = std::move(what);
+    sample.is_given = false;
+    found_.push_back(std::move(sample));
+  }
+
+  void keep_raising(const TriedSamples& samples) {
     for (const TriedSample& sample : samples) {
       if (subject_.record(batch_of(inputs_, {sample})).failure.empty()) continue;
-      news.push_back(sample);
-      news.back().what = "a sample found by search";
-      return;
+      return keep(sample, "a sample found by search");
     }
+  }
+
+  // Edges
+
+  void find_edges() {
+    size_t edges = 0;
+    for (size_t id = 0; id < facts_.size() && edges < most_edges; ++id) {
+      const Witnesses &with = facts_[id].with, &without = facts_[id].without;
+      if (!facts_[id].is_comparison || with.finite == 0 || without.finite == 0) continue;
+      ++edges;
+      find_edge(id, TriedSample(without.samples.front()), TriedSample(with.samples.front()));
+    }
+  }
+
+  /// Between two samples, of which the last has the fact.
+  void find_edge(size_t id, TriedSample from, TriedSample to) {
+    const auto has = [&](const Facts& facts) { return std::find(facts.begin(), facts.end(), id) != facts.end(); };
+    for (int round = 0; round < rounds_to_edge; ++round) {
+      TriedSamples points;
+      for (size_t i = 0; i < samples_at_once; ++i)
+        points.push_back(between(from, to, static_cast<double>(i) / (samples_at_once - 1)));
+      const std::vector<Facts> facts = note_facts(points, true);
+      size_t last = 1;
+      while (last < points.size() && has(facts[last]) == has(facts[last - 1])) ++last;
+      if (last == points.size()) return;
+      from = points[last - 1];
+      to = points[last];
+    }
+    const std::string what = fmt::format("a sample at the edge of where {}", facts_[id].what);
+    keep(std::move(from), what);
+    keep(std::move(to), what);
+  }
+
+  TriedSample between(const TriedSample& from, const TriedSample& to, double part) const {
+    TriedSample sample = to;
+    for (size_t i = 0; i < sample.rows.size(); ++i) {
+      const at::Tensor &a = from.rows[i], &b = to.rows[i];
+      if (inputs_[i].is_flags || !is_plain_float(a) || !is_plain_float(b) || !same_kind(a, b)) continue;
+      const at::Tensor low = a.to(at::kDouble), high = b.to(at::kDouble);
+      sample.rows[i] = (low * (1 - part) + high * part).to(a.scalar_type());  // low + (high - low) may overflow
+    }
+    return sample;
   }
 
   // Drawing
@@ -89,16 +197,81 @@ class SampleSearch {
     return low + (high - low) * (static_cast<double>(random_() >> 11) * 0x1p-53);
   }
 
-  TriedSample draw(const TriedSamples& from) {
-    TriedSample sample = from[below(from.size())];
+  /// A sample of the pool, or one that has a fact: these are few.
+  const TriedSample& any() {
+    const TriedSamples& with = facts_[below(facts_.size())].with.samples;
+    return with.empty() || below(2) ? pool_[below(pool_.size())] : with[below(with.size())];
+  }
+
+  bool may_change(size_t input, const TriedSample& sample) const {
+    return sample.rows[input].defined() && sample.rows[input].numel() > 0 && !inputs_[input].is_flags;
+  }
+
+  TriedSample drawn_from_pool() {
+    TriedSample sample = any();
     for (size_t i = 0; i < sample.rows.size(); ++i) {
+      if (!may_change(i, sample) || (sample.rows.size() > 1 && below(2))) continue;
+      sample.rows[i] = sample.rows[i].clone(at::MemoryFormat::Contiguous);
+      for (uint64_t count = 1 + below(2); count > 0; --count) change(sample.rows[i], any().rows[i]);
+    }
+    if (sample.rows.size() > 1 && below(4) == 0) make_equal(sample);
+    return sample;
+  }
+
+  /// Or opposite.
+  void make_equal(TriedSample& sample) {
+    const size_t one = below(sample.rows.size()), other = below(sample.rows.size());
+    if (one == other || !may_change(one, sample) || !is_plain_float(sample.rows[one]) ||
+        !same_kind(sample.rows[one], sample.rows[other]))
+      return;
+    sample.rows[one] = below(2) ? sample.rows[other] : sample.rows[other].neg();
+  }
+
+  /// Of two samples that have a fact each which no sample had together, or of any two: parts of both.
+  TriedSample crossed() {
+    TriedSample sample = any();
+    TriedSample giver = pool_[below(pool_.size())];
+    if (below(2)) cross_apart(sample, giver);
+    const uint64_t way = below(4);
+    for (size_t i = 0; i < sample.rows.size(); ++i) {
+      if (!may_change(i, sample) || (way == 3 && below(2))) continue;
       at::Tensor& row = sample.rows[i];
-      if (!row.defined() || row.numel() == 0 || inputs_[i].is_flags) continue;
-      if (sample.rows.size() > 1 && below(2)) continue;
       row = row.clone(at::MemoryFormat::Contiguous);
-      change(row, from[below(from.size())].rows[i]);
+      take_parts(row.view({-1}), giver.rows[i].reshape({-1}), way);
     }
     return sample;
+  }
+
+  void cross_apart(TriedSample& sample, TriedSample& giver) {
+    const size_t count = std::min(facts_.size(), most_facts);
+    for (int tries = 0; tries < 16; ++tries) {
+      const size_t one = below(count), other = below(count);
+      const TriedSamples &with_one = facts_[one].with.samples, &with_other = facts_[other].with.samples;
+      if (one == other || with_one.empty() || with_other.empty() || seen_.count(std::minmax(one, other))) continue;
+      sample = with_one[below(with_one.size())];
+      giver = with_other[below(with_other.size())];
+      return;
+    }
+  }
+
+  void take_parts(const at::Tensor& row, const at::Tensor& other, uint64_t way) {
+    const auto size = row.numel();
+    if (other.numel() != size) return;
+    if (way == 0) {  // any
+      const at::Tensor mask = at::empty({size}, at::kBool);
+      for (int64_t i = 0; i < size; ++i) mask.data_ptr<bool>()[i] = below(2) != 0;
+      row.copy_(at::where(mask.to(row.device()), other, row));
+    } else if (way == 1) {  // few
+      for (uint64_t count = 1 + below(3); count > 0; --count) {
+        const auto place = static_cast<int64_t>(below(static_cast<uint64_t>(size)));
+        row[place].copy_(other[place]);
+      }
+    } else if (way == 2) {  // one end
+      const auto middle = static_cast<int64_t>(below(static_cast<uint64_t>(size) + 1));
+      row.slice(0, middle).copy_(other.slice(0, middle));
+    } else {  // whole inputs
+      row.copy_(other);
+    }
   }
 
   void change(at::Tensor& row, const at::Tensor& other) {
@@ -109,8 +282,9 @@ class SampleSearch {
       if (at::isIntegralType(dtype, true)) change_integers(flat, other.reshape({-1}));
       return;
     }
-    const std::vector<double> values = special_values(dtype, options_.numbers);
-    switch (below(5)) {
+    const std::vector<double> numbers = near_numbers(dtype, options_.numbers);
+    const std::vector<double> values = numbers.empty() || below(2) ? special_values(dtype, options_.numbers) : numbers;
+    switch (below(7)) {
       case 0:
         flat.mul_(std::pow(10.0, uniform(-8, 8)));
         break;
@@ -124,6 +298,12 @@ class SampleSearch {
       case 3:
         for (uint64_t i = 0; i < size; ++i) flat[static_cast<int64_t>(i)].fill_(uniform(-1, 1));
         flat.mul_(std::pow(10.0, uniform(-4, 4)));
+        break;
+      case 4:
+        flat.copy_(std::get<0>(flat.sort(0, below(2) != 0)));
+        break;
+      case 5:
+        flat.abs_();
         break;
       default:  // half of another sample
         flat.slice(0, static_cast<int64_t>(size / 2))
@@ -150,13 +330,18 @@ class SampleSearch {
   const std::vector<IsolationInput>& inputs_;
   const SearchOptions& options_;
   std::mt19937_64 random_;
-  std::set<Side> seen_;
+  TriedSamples pool_, found_;
+  size_t count_ = 0;  // of those found that are no edges
+  std::map<SampleFact::Key, size_t> ids_;
+  std::vector<KnownFact> facts_;
+  std::set<std::pair<size_t, size_t>> seen_;  // facts of one sample; a fact by itself twice
+  std::set<Facts> combinations_;
 };
 
 }  // namespace
 
-TriedSamples search_for_sides(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
-                              const TriedSamples& samples, const SearchOptions& options) {
+TriedSamples search_samples(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
+                            const TriedSamples& samples, const SearchOptions& options) {
   const at::NoGradGuard no_grad;
   return SampleSearch(subject, inputs, options)(samples);
 }

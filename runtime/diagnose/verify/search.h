@@ -13,10 +13,10 @@ struct SearchOptions {
   std::vector<double> numbers;
 };
 
-/// Draws samples from those that are there (other scales, special values, numbers of the script, halves of two
-/// samples), and keeps those that take a side of a comparison that no sample took before. Samples with which the policy
-/// raises are kept, too. The sides are those of values of dtype bool in recordings of `subject`.
-TriedSamples search_for_sides(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
-                              const TriedSamples& samples, const SearchOptions& options);
+/// Draws samples from those that are there (other scales, special values, numbers of the script, parts of two samples),
+/// and keeps those of which something holds that no sample had before, alone or together with another such fact
+/// (facts.h); with those at the edges of comparisons. Samples with which the policy raises are kept, too.
+TriedSamples search_samples(IsolationSubject& subject, const std::vector<IsolationInput>& inputs,
+                            const TriedSamples& samples, const SearchOptions& options);
 
 }  // namespace triage::diagnose

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "runtime/diagnose/verify/blame.h"
@@ -28,6 +31,31 @@ class ValueLaws : public LawTrial {
     std::vector<std::vector<size_t>> before = {};
   };
 
+  /// Integers of the script from `first` on that are not over `last`; their sum is at most `most`.
+  std::set<size_t> scripted(size_t first, size_t last, size_t most) const {
+    std::set<size_t> found;
+    for (const double number : numbers_)
+      if (number == std::trunc(number) && number >= static_cast<double>(first) && number <= static_cast<double>(last) &&
+          number <= static_cast<double>(most) && found.insert(static_cast<size_t>(number)).second)
+        most -= static_cast<size_t>(number);
+    return found;
+  }
+
+  /// A batch that is larger than a size that the script may compare its own with.
+  void add_larger_batches(std::vector<Turn>& turns) const {
+    for (const size_t size : scripted(samples_.size(), 4096, 3 * 4096)) {
+      std::vector<size_t> repeated(size + 1);
+      for (size_t i = 0; i < repeated.size(); ++i) repeated[i] = i % samples_.size();
+      turns.push_back({std::move(repeated)});
+    }
+  }
+
+  /// The call behind as many as the script may count.
+  void add_later_calls(std::vector<Turn>& turns, const std::vector<size_t>& all, size_t good) const {
+    for (const size_t count : scripted(4, 512, 1024))
+      turns.push_back({all, std::vector<std::vector<size_t>>(count + 1, std::vector<size_t>{good})});
+  }
+
   /// All samples together; the bad ones without a good one beside them; each alone. With state also the calls after.
   std::vector<Turn> turns() const {
     std::vector<size_t> all(samples_.size()), bad, good;
@@ -38,6 +66,7 @@ class ValueLaws : public LawTrial {
     alone.insert(alone.end(), good.begin(), good.end());
     alone.resize(std::min(alone.size(), most_alone));
     for (const size_t one : answers_one_ ? alone : std::vector<size_t>()) turns.push_back({{one}});
+    add_larger_batches(turns);
     if (!subject_.has_state()) return turns;
     std::vector<size_t> others = all;
     std::rotate(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());
@@ -48,6 +77,7 @@ class ValueLaws : public LawTrial {
     const std::vector<size_t> same(all.size(), good.front());
     turns.push_back({same, {all}});
     turns.push_back({same, {same, same, same}});
+    if (answers_one_) add_later_calls(turns, all, good.front());
     return turns;
   }
 
@@ -73,12 +103,21 @@ class ValueLaws : public LawTrial {
     }
   }
 
-  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(sample, output)` which
+  static constexpr std::string_view of_later_call = ", with the state that the others left)";
+  static std::string in_call(size_t number) { return fmt::format(" (in call {}{}", number, of_later_call); }
+
+  struct BrokenSample {
+    size_t sample;
+    std::string what;
+    std::vector<size_t> batch = {};  // that showed it; empty: the sample alone
+  };
+
+  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(samples, output)` which
   /// operator does.
   template <class How, class Blame>
   void judge(Law law, const How& how, const Blame& blame) {
     struct Broken {
-      std::vector<std::pair<size_t, std::string>> samples;
+      std::vector<BrokenSample> samples;
       std::vector<bool> seen;
     };
     std::map<size_t, Broken> broken;  // by output; once for each sample
@@ -97,7 +136,8 @@ class ValueLaws : public LawTrial {
           auto what = how(*answers, output, static_cast<int64_t>(row), records[row], samples_[sample]);
           if (!what) continue;
           found.seen[sample] = true;
-          found.samples.emplace_back(sample, turn.before.empty() ? *what : *what + " (in a later call)");
+          found.samples.push_back(
+              {sample, turn.before.empty() ? *what : *what + in_call(turn.before.size() + 1), turn.samples});
         }
       }
     }
@@ -108,26 +148,26 @@ class ValueLaws : public LawTrial {
         if (of >= of_one.outputs.size() || !of_one.has_samples(of)) return std::nullopt;
         return how(of_one, of, 0, of_one.records().front(), one);
       };
-      note(law, output, found.samples, alone, [&, of = output](const TriedSample& one) { return blame(one, of); });
+      note(law, output, found.samples, alone, [&, of = output](const TriedSamples& some) { return blame(some, of); });
     }
   }
 
   /// Samples that break a law, with how. `alone` says how one does by itself, `blame` which operator does then. Samples
   /// beside each other mostly show the same, so those that are looked at are spread over all.
   template <class Alone, class Blame>
-  void note(Law law, size_t output, const std::vector<std::pair<size_t, std::string>>& broken, const Alone& alone,
-            const Blame& blame) {
+  void note(Law law, size_t output, const std::vector<BrokenSample>& broken, const Alone& alone, const Blame& blame) {
     const size_t count = std::min(broken.size(), most_blamed);
     for (size_t i = 0; i < count; ++i) {
-      const auto& [sample, what] = broken[i * broken.size() / count];
+      const auto& [sample, what, batch] = broken[i * broken.size() / count];
       Violation violation{name_of(output), what, samples_[sample].what, i == 0 ? 1 + broken.size() - count : 1};
-      look_closer(violation, samples_[sample], alone, blame);
+      look_closer(violation, samples_[sample], batch, alone, blame);
       add(law, std::move(violation));
     }
   }
 
   template <class Alone, class Blame>
-  void look_closer(Violation& violation, const TriedSample& sample, const Alone& alone, const Blame& blame) {
+  void look_closer(Violation& violation, const TriedSample& sample, const std::vector<size_t>& batch,
+                   const Alone& alone, const Blame& blame) {
     const auto told = [&](const TriedSample& one) -> std::optional<std::string> {
       try {
         return alone(one);
@@ -137,15 +177,15 @@ class ValueLaws : public LawTrial {
     };
     violation.inputs = named(batch_of(sample));
     if (!told(sample)) {
-      const bool is_later = violation.what.ends_with(" (in a later call)");
-      if (!is_later) violation.what += fmt::format(" (in a batch of {} samples, not alone)", samples_.size());
-      place(violation, blame(sample));
+      const bool is_later = violation.what.ends_with(of_later_call);
+      if (!is_later) violation.what += fmt::format(" (in a batch of {} samples, not alone)", batch.size());
+      place(violation, blame(is_later || batch.empty() ? TriedSamples{sample} : picked(batch)));
       return;
     }
-    const std::optional<RecordedStep> step = blame(sample);
+    const std::optional<RecordedStep> step = blame({sample});
     const auto shows = [&](const TriedSample& one) {
       if (!told(one)) return false;
-      const std::optional<RecordedStep> other = blame(one);
+      const std::optional<RecordedStep> other = blame({one});
       if (!step || !other) return !step && !other;
       return other->op == step->op && other->source.line == step->source.line;
     };
@@ -163,9 +203,9 @@ class ValueLaws : public LawTrial {
             if (auto what = out_of_range(answers, output, row, *ranges_[output])) return what;
           return not_finite(answers, output, row, record, promise(Law::finite).only_nan, kept_);
         },
-        [this](const TriedSample& sample, size_t output) {
+        [this](const TriedSamples& samples, size_t output) {
           const auto range = output < ranges_.size() ? ranges_[output] : std::nullopt;
-          return made_bad(subject_.record(batch_of(sample)), output, range);
+          return made_bad(subject_.record(diagnose::batch_of(inputs_, samples)), output, range);
         });
   }
 
@@ -190,7 +230,7 @@ class ValueLaws : public LawTrial {
           if (count == 0) return std::nullopt;
           return fmt::format("changes {} of {} values of a sample whose record is clean", count, own.numel());
         },
-        [this](const TriedSample& sample, size_t output) { return changed_by(sample, output); });
+        [this](const TriedSamples& samples, size_t output) { return changed_by(samples.front(), output); });
   }
 
   std::optional<RecordedStep> changed_by(const TriedSample& sample, size_t output) {
@@ -210,17 +250,17 @@ class ValueLaws : public LawTrial {
         return fmt::format("{}: a second call, with the outputs of the first, changes {} of {} values", name_of(output),
                            count, got.numel());
       };
-      std::vector<std::pair<size_t, std::string>> broken;
+      std::vector<BrokenSample> broken;
       for (size_t row = 0; row < own.size(); ++row)
         if (auto what = how(second.outputs[output].narrow(0, static_cast<int64_t>(row), 1), own[row].rows[*input]))
-          broken.emplace_back(row, std::move(*what));
+          broken.push_back({row, std::move(*what)});
       note(
           Law::stable, output, broken,
           [&](const TriedSample& one) {
             const TriedSamples given = own_outputs({one});
             return how(ask(given).outputs[output], given[0].rows[*input]);
           },
-          [&](const TriedSample& one) { return changed_by(own_outputs({one})[0], output); });
+          [&](const TriedSamples& some) { return changed_by(own_outputs(some)[0], output); });
     }
   }
 
@@ -262,8 +302,9 @@ class ValueLaws : public LawTrial {
       if (!gradient.defined() || at::isfinite(gradient).all().item<bool>()) return std::nullopt;
       return what;
     };
-    look_closer(violation, samples_[row], alone,
-                [&](const TriedSample& one) { return broke_gradient(subject_, inputs_, batch_of(one)); });
+    look_closer(violation, samples_[row], {}, alone, [&](const TriedSamples& some) {
+      return broke_gradient(subject_, inputs_, diagnose::batch_of(inputs_, some));
+    });
     add(Law::gradients, std::move(violation));
   }
 };

@@ -24,7 +24,7 @@ class VerifySubject : public IsolationSubject {
 };
 
 struct LawsOptions {
-  size_t search = 1024;  // as in VerifyOptions
+  size_t search = VerifyOptions{}.search;
   uint64_t seed = 0;
   std::function<void(const std::string& step)> progress = {};  // as in VerifyOptions
 };

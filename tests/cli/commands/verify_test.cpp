@@ -31,7 +31,7 @@ TEST_CASE("verify shows each broken law with its line and the smallest sample") 
   CHECK(ran.status == 1);
   CHECK(ran.out.rfind("unit: ", 0) == 0);
   CHECK(says(ran, "  answers    held\n"));
-  CHECK(says(ran, "  finite     BROKEN: NaN and Inf leave only with a record that tells of them"));
+  CHECK(says(ran, "  finite     BROKEN. The law: NaN and Inf leave only with a record that tells of them"));
   CHECK(says(ran, "    x leaves with NaN; its record is clean\n"));
   CHECK(says(ran, "      repair.lua:6  aten::div.Tensor  return x / x:norm(2, -1, true), f\n"));
   CHECK(says(ran, "      x = torch.tensor({{0.0}})\n"));

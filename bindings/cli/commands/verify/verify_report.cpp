@@ -108,7 +108,7 @@ void print(const Verification& found, const std::string& path, const std::string
         say("  {} {}\n", name, paint(Paint::good, "held"));
         break;
       case Verdict::broken:
-        say("  {} {}: {}\n", name, paint(Paint::error, "BROKEN"), text_of(law.law));
+        say("  {} {}. The law: {}\n", name, paint(Paint::error, "BROKEN"), text_of(law.law));
         break;
       case Verdict::not_promised:
         say("  {} {}\n", name, paint(Paint::faint, "not promised"));
