@@ -101,8 +101,7 @@ std::string without_measures(const std::string& text) {
       std::regex_replace(timeless, std::regex("\n[0-9]+ lines? not in the log: too many waited"), "");
   const std::string countless = std::regex_replace(whole, std::regex("[0-9]+ calls, [0-9]+ of [0-9]+ samples flagged"),
                                                    "N calls, N of N samples flagged");
-  return without_counts_of_incidents(
-      std::regex_replace(countless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1"));
+  return std::regex_replace(countless, std::regex("[0-9.e+]+ (us\\b|ms\\b|kB\\b)"), "T $1");
 }
 
 /// One command in the folder, as a shell runs it, with `triage` the program that was built.
@@ -143,7 +142,12 @@ TEST_CASE("what the docs show at a console is what the program prints") {
         const std::string there = folder.path().string();  // which the pages call /srv
         std::string printed = run(folder, *program, command);
         for (size_t at; (at = printed.find(there)) != std::string::npos;) printed.replace(at, there.size(), "/srv");
-        if (!command.output.empty()) CHECK(without_measures(printed) == without_measures(command.output));
+        const bool of_incident = command.line.rfind("triage incident", 0) == 0;
+        const auto comparable = [&](const std::string& text) {
+          const std::string measureless = without_measures(text);
+          return of_incident ? without_counts_of_incidents(measureless) : measureless;
+        };
+        if (!command.output.empty()) CHECK(comparable(printed) == comparable(command.output));
         ++ran;
       }
     }
