@@ -84,7 +84,8 @@ std::optional<Written> write_program(const graph::Graph& graph, const std::vecto
 /// Not what would write programs, folders and logs for each candidate as well.
 bool minifier_gets(std::string_view variable) {
   return !variable.starts_with("TRIAGE_REPRO_") && !variable.starts_with("TRIAGE_COMPILE_DEBUG=") &&
-         !variable.starts_with("TRIAGE_LOG") && !variable.starts_with("TRIAGE_TRACE=");
+         !variable.starts_with("TRIAGE_LOGS=") && !variable.starts_with("TRIAGE_LOG_FILE=") &&
+         !variable.starts_with("TRIAGE_TRACE=");
 }
 
 /// `triage minify FOLDER`, with what it says in minify.log. Whether it made a repro.

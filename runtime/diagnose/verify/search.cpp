@@ -22,13 +22,12 @@ namespace triage::diagnose {
 namespace {
 
 constexpr size_t samples_at_once = 64;
-constexpr size_t most_facts = 200;  // of which pairs are looked for
-constexpr size_t least_drawn = 1024, most_elements_drawn = size_t{1} << 24;
-constexpr size_t most_found = 160;  // samples, not counting edges
+constexpr size_t most_facts = 200;                          // of which pairs are looked for
+constexpr size_t most_elements_searched = size_t{1} << 24;  // of all samples that are looked at
+constexpr size_t most_found = 160;                          // samples, not counting edges
 constexpr size_t most_combinations = 4096;
 constexpr size_t most_witnesses = 4;  // of a fact
-constexpr size_t most_edges = 24;
-constexpr int rounds_to_edge = 4;  // each divides the distance by 63
+constexpr int rounds_to_edge = 4;     // each divides the distance by 63
 
 bool is_plain_float(const at::Tensor& row) { return row.defined() && at::isFloatingType(row.scalar_type()); }
 
@@ -40,9 +39,11 @@ class SampleSearch {
   TriedSamples operator()(const TriedSamples& from) && {
     if (options_.count == 0) return {};
     pool_ = from;
+    most_pool_ = pool_.size() + at_most(most_combinations, 64);
     note_facts(from, false);
     find_edges();
-    for (size_t drawn = 0; drawn < most_drawn() && count_ < most_found && !facts_.empty(); drawn += samples_at_once) {
+    const size_t most_drawn = at_most(options_.count, 1024);
+    for (size_t drawn = 0; drawn < most_drawn && count_ < most_found && !facts_.empty(); drawn += samples_at_once) {
       TriedSamples next;
       while (next.size() < samples_at_once) next.push_back(below(2) ? crossed() : drawn_from_pool());
       note_facts(next, true);
@@ -74,11 +75,12 @@ class SampleSearch {
   };
   using Facts = std::vector<size_t>;  // of one sample, in the order in which they became known
 
-  size_t most_drawn() const {
-    size_t elements = 1;
+  /// So many samples as are looked at where one is not large; of larger ones fewer, and at least `least`.
+  size_t at_most(size_t count, size_t least, size_t samples_of_each = 1) const {
+    size_t elements = samples_of_each;
     for (const at::Tensor& row : pool_.front().rows)
-      if (row.defined()) elements += static_cast<size_t>(row.numel());
-    return std::min(options_.count, std::max(least_drawn, most_elements_drawn / elements));
+      if (row.defined()) elements += static_cast<size_t>(row.numel()) * samples_of_each;
+    return std::min(count, std::max(least, most_elements_searched / elements));
   }
 
   // What is known
@@ -129,7 +131,7 @@ class SampleSearch {
     const auto spoils = [&](size_t fact) { return facts_[fact].kind == SampleFact::Kind::not_finite; };
     if (const auto fact = std::find_if(facts.begin(), facts.end(), spoils); fact != facts.end() && news.empty())
       news = facts_[*fact].what + " under other conditions";
-    pool_.push_back(sample);  // a step to the next
+    if (pool_.size() < most_pool_) pool_.push_back(sample);  // a step to the next
     if (news.empty() || count_ == most_found) return;
     ++count_;
     keep(sample, "a sample found by search, with which " + news);
@@ -151,11 +153,11 @@ class SampleSearch {
   // Edges
 
   void find_edges() {
-    size_t edges = 0;
-    for (size_t id = 0; id < facts_.size() && edges < most_edges; ++id) {
+    size_t edges = at_most(24, 2, samples_at_once * rounds_to_edge);
+    for (size_t id = 0; id < facts_.size() && edges > 0; ++id) {
       const Witnesses &with = facts_[id].with, &without = facts_[id].without;
       if (!facts_[id].is_comparison || with.finite == 0 || without.finite == 0) continue;
-      ++edges;
+      --edges;
       find_edge(id, TriedSample(without.samples.front()), TriedSample(with.samples.front()));
     }
   }
@@ -331,6 +333,7 @@ class SampleSearch {
   const SearchOptions& options_;
   std::mt19937_64 random_;
   TriedSamples pool_, found_;
+  size_t most_pool_ = 0;
   size_t count_ = 0;  // of those found that are no edges
   std::map<SampleFact::Key, size_t> ids_;
   std::vector<KnownFact> facts_;
