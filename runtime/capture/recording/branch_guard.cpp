@@ -273,21 +273,33 @@ at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::ve
   return may_spoil && !broadcast ? guarded_as(inner, inner) : inner;
 }
 
-/// The mask knows the tensor that was viewed by its sizes; a view, such as a transposed one, may have others.
+/// The mask knows the tensor that was viewed by its sizes; a view, such as a transposed one, may have others. A script
+/// may view views as often as it likes, so this is a loop.
 at::Tensor BranchGuard::view_of_guarded(const at::Tensor& tensor) {
-  const auto found = views_.find(tensor.unsafeGetTensorImpl());
-  if (found == views_.end()) return tensor;
-  GuardedElements& known = guarded_elements_[{tensor.unsafeGetTensorImpl(), nullptr}];
-  if (known.inner.defined() && known.version == version_of(tensor)) return known.inner;
-  const MixedView& view = found->second;
-  torch::jit::Stack stack = view.arguments;
-  stack[view.taken_from] = guarded_elements(view.of, nullptr);
+  std::vector<at::Tensor> views;  // the last one first
+  at::Tensor inner = tensor;
+  for (auto found = views_.find(tensor.unsafeGetTensorImpl()); found != views_.end();) {
+    const GuardedElements& known = guarded_elements_[{inner.unsafeGetTensorImpl(), nullptr}];
+    if (known.inner.defined() && known.version == version_of(inner)) {
+      inner = known.inner;
+      break;
+    }
+    views.push_back(inner);
+    inner = found->second.of;
+    found = views_.find(inner.unsafeGetTensorImpl());
+    if (found == views_.end()) inner = guarded_elements(inner, nullptr);
+  }
   const Suspended outside(enclosing_);
-  call(view.op, stack);
-  const at::Tensor inner =
-      stack[0].isTensorList() ? stack[0].toTensorVector().at(view.result) : stack.at(view.result).toTensor();
-  guarded_elements_[{tensor.unsafeGetTensorImpl(), nullptr}] = {tensor, {}, inner, version_of(tensor)};
-  made_.emplace(inner.unsafeGetTensorImpl(), inner);
+  for (; !views.empty(); views.pop_back()) {
+    const MixedView& view = views_.at(views.back().unsafeGetTensorImpl());
+    torch::jit::Stack stack = view.arguments;
+    stack[view.taken_from] = inner;
+    call(view.op, stack);
+    inner = stack[0].isTensorList() ? stack[0].toTensorVector().at(view.result) : stack.at(view.result).toTensor();
+    guarded_elements_[{views.back().unsafeGetTensorImpl(), nullptr}] = {
+        views.back(), {}, inner, version_of(views.back())};
+    made_.emplace(inner.unsafeGetTensorImpl(), inner);
+  }
   return inner;
 }
 

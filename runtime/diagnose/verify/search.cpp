@@ -42,7 +42,7 @@ class SampleSearch {
     most_pool_ = pool_.size() + at_most(most_combinations, 64);
     note_facts(from, false);
     find_edges();
-    const size_t most_drawn = at_most(options_.count, 1024);
+    const size_t most_drawn = at_most(options_.count, 256);
     for (size_t drawn = 0; drawn < most_drawn && count_ < most_found && !facts_.empty(); drawn += samples_at_once) {
       TriedSamples next;
       while (next.size() < samples_at_once) next.push_back(below(2) ? crossed() : drawn_from_pool());
