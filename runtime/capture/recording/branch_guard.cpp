@@ -77,6 +77,15 @@ const char* branch_text(bool natural) {
   return natural ? "a branch of an `if` whose condition is a mask" : "a branch whose condition is a mask";
 }
 
+/// Sizes, strides and offset.
+std::vector<int64_t> form_of(const at::Tensor& tensor) {
+  std::vector<int64_t> form = tensor.sizes().vec();
+  if (tensor.layout() != c10::kStrided) return form;
+  form.insert(form.end(), tensor.strides().begin(), tensor.strides().end());
+  form.push_back(tensor.storage_offset());
+  return form;
+}
+
 uint32_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 
 bool may_require_grad(const at::Tensor& tensor) {
@@ -262,7 +271,8 @@ at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::ve
   const c10::TensorImpl* const key = tensor.unsafeGetTensorImpl();
   const bool made = made_.count(key) != 0;
   const bool may_spoil = !made || mixed_.count(key) != 0;
-  at::Tensor inner = made ? view_of_guarded(tensor) : guarded_samples(tensor);
+  const std::optional<at::Tensor> view = view_of_guarded(tensor);
+  at::Tensor inner = view ? *view : made ? tensor : guarded_samples(tensor);
   bool broadcast = false;
   for (size_t i = 0; others && i < others->size(); ++i) {
     const at::Tensor& other = (*others)[i];
@@ -270,34 +280,46 @@ at::Tensor BranchGuard::guarded_elements(const at::Tensor& tensor, const std::ve
     inner = guarded_as(inner, other);
     broadcast = true;
   }
-  return may_spoil && !broadcast ? guarded_as(inner, inner) : inner;
+  return may_spoil && !view && !broadcast ? guarded_as(inner, inner) : inner;
 }
 
-/// The mask knows the tensor that was viewed by its sizes; a view, such as a transposed one, may have others. A script
-/// may view views as often as it likes, so this is a loop.
-at::Tensor BranchGuard::view_of_guarded(const at::Tensor& tensor) {
+const BranchGuard::MixedView* BranchGuard::find_view(const at::Tensor& tensor) const {
+  for (const BranchGuard* guard = this; guard; guard = guard->enclosing_) {
+    const auto found = guard->views_.find(tensor.unsafeGetTensorImpl());
+    if (found == guard->views_.end()) continue;
+    const MixedView& view = found->second;
+    return form_of(tensor) == view.form && form_of(view.of) == view.form_of ? &view : nullptr;
+  }
+  return nullptr;
+}
+
+/// The mask knows the tensor that was viewed by its sizes; a view, such as a transposed one, may have others. Nothing
+/// where it does not know that one either. A script may view views as often as it likes, so this is a loop.
+std::optional<at::Tensor> BranchGuard::view_of_guarded(const at::Tensor& tensor) {
   std::vector<at::Tensor> views;  // the last one first
   at::Tensor inner = tensor;
-  for (auto found = views_.find(tensor.unsafeGetTensorImpl()); found != views_.end();) {
+  while (const MixedView* const view = find_view(inner)) {
     const GuardedElements& known = guarded_elements_[{inner.unsafeGetTensorImpl(), nullptr}];
-    if (known.inner.defined() && known.version == version_of(inner)) {
-      inner = known.inner;
-      break;
-    }
-    views.push_back(inner);
-    inner = found->second.of;
-    found = views_.find(inner.unsafeGetTensorImpl());
-    if (found == views_.end()) inner = guarded_elements(inner, nullptr);
+    const bool is_known = known.inner.defined() && known.version == version_of(inner);
+    if (!is_known) views.push_back(inner);
+    inner = is_known ? known.inner : view->of;
+    if (is_known) break;
+    if (find_view(inner)) continue;
+    for (const at::Tensor& mask : taken_elements())
+      if (!elements::over(mask, inner.sizes())) return std::nullopt;
+    inner = guarded_elements(inner, nullptr);
+    break;
   }
+  if (inner.is_same(tensor)) return std::nullopt;
   const Suspended outside(enclosing_);
   for (; !views.empty(); views.pop_back()) {
-    const MixedView& view = views_.at(views.back().unsafeGetTensorImpl());
+    const at::Tensor& viewed = views.back();
+    const MixedView& view = *find_view(viewed);
     torch::jit::Stack stack = view.arguments;
     stack[view.taken_from] = inner;
     call(view.op, stack);
     inner = stack[0].isTensorList() ? stack[0].toTensorVector().at(view.result) : stack.at(view.result).toTensor();
-    guarded_elements_[{views.back().unsafeGetTensorImpl(), nullptr}] = {
-        views.back(), {}, inner, version_of(views.back())};
+    guarded_elements_[{viewed.unsafeGetTensorImpl(), nullptr}] = {viewed, {}, inner, version_of(viewed)};
     made_.emplace(inner.unsafeGetTensorImpl(), inner);
   }
   return inner;
@@ -360,7 +382,8 @@ void BranchGuard::note_views(const c10::OperatorHandle& op, const std::vector<c1
     if (!of.defined() || !mixed_.count(of.unsafeGetTensorImpl())) continue;
     const auto note = [&](const at::Tensor& result, size_t at) {
       if (result.defined() && !result.is_same(of) && may_require_grad(result))
-        views_.try_emplace(result.unsafeGetTensorImpl(), MixedView{of, op, arguments, i, at});
+        views_.try_emplace(result.unsafeGetTensorImpl(),
+                           MixedView{of, form_of(result), form_of(of), op, arguments, i, at});
     };
     const size_t first = stack.size() - op.schema().returns().size();
     for (size_t at = first; at < stack.size(); ++at) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -77,7 +78,10 @@ class BranchGuard {
   /// For an operator that broadcasts it to `others`, or where that is null mixes elements.
   at::Tensor guarded_elements(const at::Tensor& tensor, const std::vector<at::Tensor>* others);
   at::Tensor guarded_as(const at::Tensor& tensor, const at::Tensor& like);
-  at::Tensor view_of_guarded(const at::Tensor& tensor);
+  struct MixedView;
+  /// Of this branch or one around it, while both tensors have the form that they had then; null: it is none.
+  const MixedView* find_view(const at::Tensor& tensor) const;
+  std::optional<at::Tensor> view_of_guarded(const at::Tensor& tensor);
   /// Runs for samples that it does not decide; in natural Lua as a graph holds it, whatever the condition.
   bool runs_for_all() const noexcept { return natural_ || per_sample_; }
   /// It, or a branch around it, does.
@@ -103,6 +107,7 @@ class BranchGuard {
   std::unordered_set<const c10::TensorImpl*> mixed_;  // of these, what an operator made that may mix elements
   struct MixedView {
     at::Tensor of;
+    std::vector<int64_t> form, form_of;  // of the view, and of what is viewed: `t_` and others change them in place
     c10::OperatorHandle op;
     std::vector<c10::IValue> arguments;
     size_t taken_from, result;  // positions of `of` among the arguments, and of the view among the results

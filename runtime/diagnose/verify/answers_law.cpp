@@ -10,6 +10,7 @@
 #include "runtime/diagnose/verify/search.h"
 #include "runtime/diagnose/verify/smallest.h"
 #include "runtime/diagnose/verify/trial.h"
+#include "runtime/messages/debugging/verbose.h"
 
 namespace triage::diagnose {
 namespace {
@@ -70,8 +71,29 @@ class AnswersLaw : public LawTrial {
   void try_sizes() {
     if (samples_.size() > 1) answers_one_ = answers_batch(1, "a batch of one sample fails, which larger ones do not");
     answers_batch(0, "a batch without samples fails");
-    for (const size_t size : {2, 3, 4, 5, 6, 7, 8, 9, 31, 33, 64, 65})
+    std::vector<size_t> sizes = {2, 3, 4, 5, 6, 7, 8, 9, 31, 33, 64, 65};
+    for (const size_t size : scripted_sizes()) sizes.push_back(size + 1);
+    for (const size_t size : sizes)
       if (!answers_batch(size, fmt::format("a batch of {} samples fails, which others do not", size))) return;
+    if (subject_.has_state() && answers_one_) try_later_calls();
+  }
+
+  /// As many calls in a row as the script may count.
+  void try_later_calls() {
+    const auto good = std::find_if(samples_.begin(), samples_.end(), is_good);
+    if (good == samples_.end()) return;
+    for (const size_t count : scripted_calls()) {
+      size_t call = 0;
+      try {
+        for (; call <= count; ++call) call == 0 ? ask({*good}) : ask_next({*good});
+      } catch (const std::exception& error) {
+        const auto* const own = dynamic_cast<const Error*>(&error);
+        if (promise(Law::answers).kept)
+          add(Law::answers, {"", fmt::format("call {} in a row fails: {}", call + 1, messages::message_of(error)),
+                             good->what, 1, own ? own->source() : Source(), "", named(batch_of(*good)), 0});
+        return;
+      }
+    }
   }
 
   /// Says `fails` where that is not so.

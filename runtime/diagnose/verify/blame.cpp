@@ -199,13 +199,18 @@ bool is_fallback(const RecordedStep& step, size_t read) {
 
 }  // namespace
 
-std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
-                                     const std::optional<OutputRange>& range) {
+std::optional<RecordedStep> made_bad(const Recording& recording, size_t output, const std::optional<OutputRange>& range,
+                                     std::optional<int64_t> row) {
   const RecordingIndex ways(recording);
   std::optional<size_t> value = ways.output(output);
   if (!value || !ways.tensor(*value).defined()) return std::nullopt;
   const BadElements bad(ways.tensor(*value), range);
   at::Tensor mask = bad.mask();
+  if (row && mask.defined() && mask.dim() > 0 && *row < mask.size(0)) {
+    const at::Tensor only = at::zeros_like(mask);
+    only.select(0, *row).copy_(mask.select(0, *row));
+    mask = only;
+  }
   if (!mask.defined() || !mask.any().item<bool>()) return last_with_line(ways, *value);
   std::optional<RecordedStep> last;
   for (std::set<size_t> seen; seen.insert(*value).second;) {
@@ -226,6 +231,7 @@ std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
       last.reset();  // then what let it into the fallback is to blame
     value = next;
   }
+  if (row) return last;
   if (const auto lost = lost_an_entry(recording)) return lost;
   if (!is_clean(recording)) return last;
   if (const auto clears = cleared(recording)) return clears;

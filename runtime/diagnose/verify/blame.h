@@ -13,9 +13,10 @@ namespace triage::diagnose {
 
 /// The operator that made the NaN of an output out of values without it; where the output has none, the Inf, or what is
 /// outside of `range`. Where it came with an input: the one that lost the entry that told of it; of a sample with a
-/// clean record the last one that looked for bad values; else the last one that let it through.
+/// clean record the last one that looked for bad values; else the last one that let it through. `row`: of a batch, what
+/// sample shows it; its record is not read then.
 std::optional<RecordedStep> made_bad(const Recording& recording, size_t output,
-                                     const std::optional<OutputRange>& range = {});
+                                     const std::optional<OutputRange>& range = {}, std::optional<int64_t> row = {});
 
 /// The operator that first gives other bits than `input`, on the way to an output. Of what is chosen between, the way
 /// goes on in what was taken, but a choice by values of the sample is to blame itself.

@@ -12,9 +12,9 @@ namespace triage::diagnose {
 /// record that has an entry, or an operator that makes NaN or Inf of finite values.
 struct SampleFact {
   enum class Kind : uint8_t { is_true, is_false, not_finite };
-  /// Where it is read from: the value, where none of the steps made it; else the step and its result. Recordings of one
-  /// policy have the same.
-  using Key = std::tuple<size_t, size_t, Kind>;
+  /// Operator and line, which of the calls there, which result; or which value that no operator made. Recordings of one
+  /// policy have the same, also where its script goes another way before.
+  using Key = std::tuple<std::string, size_t, size_t, Kind>;
   Key key;
   std::string what;           // "aten::gt of line 3 is true"
   bool is_comparison;         // of numbers: it has a boundary between samples

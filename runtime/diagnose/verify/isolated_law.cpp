@@ -82,17 +82,14 @@ class IsolatedLaw : public LawTrial {
 
   /// Each finite sample between two bad ones, in one batch: what changes it may be a condition of its own.
   void try_all_victims(const std::vector<size_t>& good, const std::vector<size_t>& bad) {
-    constexpr size_t most_elements_tried = size_t{1} << 23;
-    size_t elements = 1;
-    for (const at::Tensor& row : samples_.front().rows)
-      if (row.defined()) elements += static_cast<size_t>(row.numel());
-    const size_t most_rows = std::min(2 * most_neighbours, std::max<size_t>(16, most_elements_tried / elements));
-    std::vector<size_t> clean;
-    for (size_t i = 0; i < samples_.size() && clean.size() < most_rows; ++i)
-      if (is_good(samples_[i])) {
-        clean.push_back(good[i % good.size()]);
-        clean.push_back(i);
-      }
+    std::vector<size_t> finite, clean;
+    for (size_t i = 0; i < samples_.size(); ++i)
+      if (is_good(samples_[i])) finite.push_back(i);
+    const size_t count = std::min({finite.size(), most_neighbours, most_rows(16) / 2});
+    for (size_t i = 0; i < count; ++i) {
+      clean.push_back(good[i % good.size()]);
+      clean.push_back(finite[i * finite.size() / count]);
+    }
     constexpr size_t most_tried = 6;
     for (size_t i = 0; i < std::min(bad.size(), most_tried); ++i) {
       const size_t one = bad[i * bad.size() / std::min(bad.size(), most_tried)];

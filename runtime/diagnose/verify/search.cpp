@@ -21,7 +21,7 @@
 namespace triage::diagnose {
 namespace {
 
-constexpr size_t samples_at_once = 64;
+constexpr size_t samples_at_once = 61;                      // and no usual size of another dim
 constexpr size_t most_facts = 200;                          // of which pairs are looked for
 constexpr size_t most_elements_searched = size_t{1} << 24;  // of all samples that are looked at
 constexpr size_t most_found = 160;                          // samples, not counting edges
@@ -73,7 +73,7 @@ class SampleSearch {
     bool is_comparison;
     Witnesses with = {}, without = {};
   };
-  using Facts = std::vector<size_t>;  // of one sample, in the order in which they became known
+  using Facts = std::vector<size_t>;  // of one sample, in the order of the steps
 
   /// So many samples as are looked at where one is not large; of larger ones fewer, and at least `least`.
   size_t at_most(size_t count, size_t least, size_t samples_of_each = 1) const {
@@ -90,7 +90,7 @@ class SampleSearch {
     std::vector<Facts> of_samples(samples.size());
     const Recording recording = subject_.record(batch_of(inputs_, samples));
     if (!recording.failure.empty()) {
-      if (keeps) keep_raising(samples);
+      if (keeps) note_halves(samples, of_samples);
       return of_samples;
     }
     std::vector<bool> finite;
@@ -117,9 +117,9 @@ class SampleSearch {
     std::string news;
     for (const size_t fact : facts)
       if (seen_.insert({fact, fact}).second && news.empty()) news = facts_[fact].what;
-    for (size_t i = 0; i < facts.size() && facts[i] < most_facts; ++i)
-      for (size_t k = i + 1; k < facts.size() && facts[k] < most_facts; ++k)
-        if (seen_.insert(std::minmax(facts[i], facts[k])).second && news.empty())
+    for (size_t i = 0; i < facts.size(); ++i)
+      for (size_t k = i + 1; k < facts.size() && facts[i] < most_facts; ++k)
+        if (facts[k] < most_facts && seen_.insert(std::minmax(facts[i], facts[k])).second && news.empty())
           news = facts_[facts[i]].what + " and " + facts_[facts[k]].what;
     return news;
   }
@@ -143,11 +143,18 @@ class SampleSearch {
     found_.push_back(std::move(sample));
   }
 
-  void keep_raising(const TriedSamples& samples) {
-    for (const TriedSample& sample : samples) {
-      if (subject_.record(batch_of(inputs_, {sample})).failure.empty()) continue;
-      return keep(sample, "a sample found by search");
+  /// Of samples of which some raise. Some of these are kept.
+  void note_halves(const TriedSamples& samples, std::vector<Facts>& of_samples) {
+    constexpr size_t most_raising = 16;
+    if (raising_ == most_raising) return;
+    if (samples.size() == 1) {
+      ++raising_;
+      return keep(samples.front(), "a sample found by search");
     }
+    const auto middle = static_cast<std::ptrdiff_t>(samples.size() / 2);
+    of_samples = note_facts({samples.begin(), samples.begin() + middle}, true);
+    for (Facts& facts : note_facts({samples.begin() + middle, samples.end()}, true))
+      of_samples.push_back(std::move(facts));
   }
 
   // Edges
@@ -197,6 +204,13 @@ class SampleSearch {
   uint64_t below(uint64_t count) { return random_() % count; }
   double uniform(double low, double high) {
     return low + (high - low) * (static_cast<double>(random_() >> 11) * 0x1p-53);
+  }
+
+  at::Tensor uniform_values(int64_t count) {
+    const at::Tensor values = at::empty({count}, at::kDouble);
+    double* const first = values.data_ptr<double>();
+    for (int64_t i = 0; i < count; ++i) first[i] = uniform(-1, 1);
+    return values;
   }
 
   /// A sample of the pool, or one that has a fact: these are few.
@@ -260,9 +274,7 @@ class SampleSearch {
     const auto size = row.numel();
     if (other.numel() != size) return;
     if (way == 0) {  // any
-      const at::Tensor mask = at::empty({size}, at::kBool);
-      for (int64_t i = 0; i < size; ++i) mask.data_ptr<bool>()[i] = below(2) != 0;
-      row.copy_(at::where(mask.to(row.device()), other, row));
+      row.copy_(at::where(uniform_values(size).gt(0).to(row.device()), other, row));
     } else if (way == 1) {  // few
       for (uint64_t count = 1 + below(3); count > 0; --count) {
         const auto place = static_cast<int64_t>(below(static_cast<uint64_t>(size)));
@@ -298,8 +310,7 @@ class SampleSearch {
         flat.fill_(values[below(values.size())]).mul_(uniform(0.5, 2));
         break;
       case 3:
-        for (uint64_t i = 0; i < size; ++i) flat[static_cast<int64_t>(i)].fill_(uniform(-1, 1));
-        flat.mul_(std::pow(10.0, uniform(-4, 4)));
+        flat.copy_(uniform_values(flat.numel())).mul_(std::pow(10.0, uniform(-4, 4)));
         break;
       case 4:
         flat.copy_(std::get<0>(flat.sort(0, below(2) != 0)));
@@ -335,6 +346,7 @@ class SampleSearch {
   TriedSamples pool_, found_;
   size_t most_pool_ = 0;
   size_t count_ = 0;  // of those found that are no edges
+  size_t raising_ = 0;
   std::map<SampleFact::Key, size_t> ids_;
   std::vector<KnownFact> facts_;
   std::set<std::pair<size_t, size_t>> seen_;  // facts of one sample; a fact by itself twice

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "runtime/graph/output_names.h"
@@ -72,6 +73,24 @@ TriedSamples LawTrial::picked(const std::vector<size_t>& which) const {
   TriedSamples samples;
   for (const size_t i : which) samples.push_back(samples_[i]);
   return samples;
+}
+
+size_t LawTrial::most_rows(size_t least) const {
+  constexpr size_t most_elements_of_batch = size_t{1} << 23, most = 4096;
+  size_t elements = 1;
+  if (!samples_.empty())
+    for (const at::Tensor& row : samples_.front().rows)
+      if (row.defined()) elements += static_cast<size_t>(row.numel());
+  return std::clamp(most_elements_of_batch / elements, least, most);
+}
+
+std::set<size_t> LawTrial::scripted(size_t first, size_t last, size_t most) const {
+  std::set<size_t> found;
+  for (const double number : numbers_)
+    if (number == std::trunc(number) && number >= static_cast<double>(first) && number <= static_cast<double>(last) &&
+        number <= static_cast<double>(most) && found.insert(static_cast<size_t>(number)).second)
+      most -= static_cast<size_t>(number);
+  return found;
 }
 
 Answers LawTrial::answers_of(Tensors (IsolationSubject::*call)(const Tensors&), const TriedSamples& samples) {

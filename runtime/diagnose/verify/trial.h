@@ -3,6 +3,7 @@
 #include <triage/verify.h>
 
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +74,15 @@ class LawTrial {
   Answers ask(const TriedSamples& samples) { return answers_of(&IsolationSubject::call, samples); }
   /// The call after the last one, with the state that this left.
   Answers ask_next(const TriedSamples& samples) { return answers_of(&IsolationSubject::call_next, samples); }
+  /// So many samples of one batch hold so many elements as one may; at least `least`.
+  size_t most_rows(size_t least) const;
+  /// Integers of the script from `first` on that are not over `last`; their sum is at most `most`. The script may
+  /// compare sizes of batches with them, or counts of calls.
+  std::set<size_t> scripted(size_t first, size_t last, size_t most) const;
+  /// Larger than those, which a batch may be.
+  std::set<size_t> scripted_sizes() const { return scripted(66, most_rows(0), most_rows(0)); }
+  std::set<size_t> scripted_calls() const { return scripted(4, 512, 1024); }
+
   /// Empty: it is answered.
   std::string failure_of(const Tensors& batch, Source* where = nullptr);
   bool fails_at(const Source& place);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <iterator>
 #include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -31,19 +30,10 @@ class ValueLaws : public LawTrial {
     std::vector<std::vector<size_t>> before = {};
   };
 
-  /// Integers of the script from `first` on that are not over `last`; their sum is at most `most`.
-  std::set<size_t> scripted(size_t first, size_t last, size_t most) const {
-    std::set<size_t> found;
-    for (const double number : numbers_)
-      if (number == std::trunc(number) && number >= static_cast<double>(first) && number <= static_cast<double>(last) &&
-          number <= static_cast<double>(most) && found.insert(static_cast<size_t>(number)).second)
-        most -= static_cast<size_t>(number);
-    return found;
-  }
-
   /// A batch that is larger than a size that the script may compare its own with.
   void add_larger_batches(std::vector<Turn>& turns) const {
-    for (const size_t size : scripted(samples_.size(), 4096, 3 * 4096)) {
+    for (const size_t size : scripted_sizes()) {
+      if (size < samples_.size()) continue;
       std::vector<size_t> repeated(size + 1);
       for (size_t i = 0; i < repeated.size(); ++i) repeated[i] = i % samples_.size();
       turns.push_back({std::move(repeated)});
@@ -52,7 +42,7 @@ class ValueLaws : public LawTrial {
 
   /// The call behind as many as the script may count.
   void add_later_calls(std::vector<Turn>& turns, const std::vector<size_t>& all, size_t good) const {
-    for (const size_t count : scripted(4, 512, 1024))
+    for (const size_t count : scripted_calls())
       turns.push_back({all, std::vector<std::vector<size_t>>(count + 1, std::vector<size_t>{good})});
   }
 
@@ -109,10 +99,11 @@ class ValueLaws : public LawTrial {
   struct BrokenSample {
     size_t sample;
     std::string what;
-    std::vector<size_t> batch = {};  // that showed it; empty: the sample alone
+    std::vector<size_t> batch = {};  // that showed it; empty: all of them
+    size_t row = 0;                  // of it
   };
 
-  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(samples, output)` which
+  /// `how(answers, output, row, record, sample)` says how a sample breaks the law, `blame(samples, row, output)` which
   /// operator does.
   template <class How, class Blame>
   void judge(Law law, const How& how, const Blame& blame) {
@@ -137,7 +128,7 @@ class ValueLaws : public LawTrial {
           if (!what) continue;
           found.seen[sample] = true;
           found.samples.push_back(
-              {sample, turn.before.empty() ? *what : *what + in_call(turn.before.size() + 1), turn.samples});
+              {sample, turn.before.empty() ? *what : *what + in_call(turn.before.size() + 1), turn.samples, row});
         }
       }
     }
@@ -148,7 +139,8 @@ class ValueLaws : public LawTrial {
         if (of >= of_one.outputs.size() || !of_one.has_samples(of)) return std::nullopt;
         return how(of_one, of, 0, of_one.records().front(), one);
       };
-      note(law, output, found.samples, alone, [&, of = output](const TriedSamples& some) { return blame(some, of); });
+      note(law, output, found.samples, alone,
+           [&, of = output](const TriedSamples& some, size_t row) { return blame(some, row, of); });
     }
   }
 
@@ -158,16 +150,16 @@ class ValueLaws : public LawTrial {
   void note(Law law, size_t output, const std::vector<BrokenSample>& broken, const Alone& alone, const Blame& blame) {
     const size_t count = std::min(broken.size(), most_blamed);
     for (size_t i = 0; i < count; ++i) {
-      const auto& [sample, what, batch] = broken[i * broken.size() / count];
-      Violation violation{name_of(output), what, samples_[sample].what, i == 0 ? 1 + broken.size() - count : 1};
-      look_closer(violation, samples_[sample], batch, alone, blame);
+      const BrokenSample& one = broken[i * broken.size() / count];
+      Violation violation{name_of(output), one.what, samples_[one.sample].what, i == 0 ? 1 + broken.size() - count : 1};
+      look_closer(violation, one, alone, blame);
       add(law, std::move(violation));
     }
   }
 
   template <class Alone, class Blame>
-  void look_closer(Violation& violation, const TriedSample& sample, const std::vector<size_t>& batch,
-                   const Alone& alone, const Blame& blame) {
+  void look_closer(Violation& violation, const BrokenSample& broken, const Alone& alone, const Blame& blame) {
+    const TriedSample& sample = samples_[broken.sample];
     const auto told = [&](const TriedSample& one) -> std::optional<std::string> {
       try {
         return alone(one);
@@ -178,14 +170,18 @@ class ValueLaws : public LawTrial {
     violation.inputs = named(batch_of(sample));
     if (!told(sample)) {
       const bool is_later = violation.what.ends_with(of_later_call);
-      if (!is_later) violation.what += fmt::format(" (in a batch of {} samples, not alone)", batch.size());
-      place(violation, blame(is_later || batch.empty() ? TriedSamples{sample} : picked(batch)));
+      const size_t count = broken.batch.empty() ? samples_.size() : broken.batch.size();
+      if (!is_later) violation.what += fmt::format(" (in a batch of {} samples, not alone)", count);
+      if (is_later || broken.batch.empty())
+        place(violation, blame({sample}, 0));
+      else
+        place(violation, blame(picked(broken.batch), broken.row));
       return;
     }
-    const std::optional<RecordedStep> step = blame({sample});
+    const std::optional<RecordedStep> step = blame({sample}, 0);
     const auto shows = [&](const TriedSample& one) {
       if (!told(one)) return false;
-      const std::optional<RecordedStep> other = blame({one});
+      const std::optional<RecordedStep> other = blame({one}, 0);
       if (!step || !other) return !step && !other;
       return other->op == step->op && other->source.line == step->source.line;
     };
@@ -203,9 +199,11 @@ class ValueLaws : public LawTrial {
             if (auto what = out_of_range(answers, output, row, *ranges_[output])) return what;
           return not_finite(answers, output, row, record, promise(Law::finite).only_nan, kept_);
         },
-        [this](const TriedSamples& samples, size_t output) {
+        [this](const TriedSamples& samples, size_t row, size_t output) {
           const auto range = output < ranges_.size() ? ranges_[output] : std::nullopt;
-          return made_bad(subject_.record(diagnose::batch_of(inputs_, samples)), output, range);
+          const Recording recording = subject_.record(diagnose::batch_of(inputs_, samples));
+          return samples.size() == 1 ? made_bad(recording, output, range)
+                                     : made_bad(recording, output, range, static_cast<int64_t>(row));
         });
   }
 
@@ -230,7 +228,7 @@ class ValueLaws : public LawTrial {
           if (count == 0) return std::nullopt;
           return fmt::format("changes {} of {} values of a sample whose record is clean", count, own.numel());
         },
-        [this](const TriedSamples& samples, size_t output) { return changed_by(samples.front(), output); });
+        [this](const TriedSamples& samples, size_t row, size_t output) { return changed_by(samples[row], output); });
   }
 
   std::optional<RecordedStep> changed_by(const TriedSample& sample, size_t output) {
@@ -260,7 +258,7 @@ class ValueLaws : public LawTrial {
             const TriedSamples given = own_outputs({one});
             return how(ask(given).outputs[output], given[0].rows[*input]);
           },
-          [&](const TriedSamples& some) { return changed_by(own_outputs(some)[0], output); });
+          [&](const TriedSamples& some, size_t row) { return changed_by(own_outputs(some)[row], output); });
     }
   }
 
@@ -302,7 +300,7 @@ class ValueLaws : public LawTrial {
       if (!gradient.defined() || at::isfinite(gradient).all().item<bool>()) return std::nullopt;
       return what;
     };
-    look_closer(violation, samples_[row], {}, alone, [&](const TriedSamples& some) {
+    look_closer(violation, {row, what}, alone, [&](const TriedSamples& some, size_t) {
       return broke_gradient(subject_, inputs_, diagnose::batch_of(inputs_, some));
     });
     add(Law::gradients, std::move(violation));

@@ -10,8 +10,8 @@ namespace triage {
 /// graph keeps up to four buffers an output, until a call of another size comes or the policy is gone. Both functions
 /// cover the whole process. Any thread may call them at any time, also while policies run.
 
-/// The bytes kept, whether or not a host holds them as outputs now. For metrics: it waits for no call and no call waits
-/// for it, though one at the same moment may take fresh memory. An output that a host has resized counts as it is now.
+/// The bytes kept, whether or not a host holds them as outputs now. For metrics: it costs next to nothing and does not
+/// slow down calls. An output that a host has resized counts as it was.
 TRIAGE_API size_t kept_output_memory();
 /// Frees the memory that nobody holds, for hosts that will be idle; the next calls take fresh memory. Returns the
 /// number of bytes.

@@ -85,7 +85,7 @@ struct VerifyOptions {
   Params params = {};           ///< else the defaults, or what a test sets
   RuntimeOptions runtime = {};  ///< backend, limits; `print` and `log` are not used
   /// Samples that are drawn, to meet several conditions of the script at once; at most 1,000,000. Of samples with more
-  /// than 2048 elements fewer are drawn, in proportion.
+  /// than 1024 elements fewer are drawn, but at least 256.
   size_t search = 16384;
   uint64_t seed = 0;                              ///< of the samples drawn, and of the policy's random numbers
   std::vector<HostFunction> host_functions = {};  ///< that the policy calls: `name` and `fn`

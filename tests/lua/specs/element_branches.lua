@@ -266,6 +266,34 @@ test("what is a view of mixed elements is guarded where the mask knows it, whate
   local value, gradients = run(through(function(z) local t = z:t() t:mul_(1.0) return t:log():t() end), {x})
   close_to(value, expected, 1e-12)   -- a view that was written to since
   close_to(gradients[1], leaf.grad, 1e-12)
+  local nested = function(v)   -- a view of the outer branch, in the inner one
+    return choose(v:cumsum(1) > 0, function()
+      local t = v:cumsum(1):t()
+      return choose(v < 100, function() return t:log():t() end, function() return v end)
+    end, function() return 0.0 end)
+  end
+  check(nested, {x}, expected, {leaf.grad})
+end)
+
+test("a view of mixed elements that takes another form since has its own values", function()
+  local x = tensor({{4.0, -9.0}, {1.0, 3.0}})
+  local sums = x:cumsum(1)
+  for i, of in ipairs({function(m) local r = m:t() r:t_() return r * 1 end,
+                       function(m) local r = m:t() m:t_() return (r * 1):t() end,
+                       function(m) local r = m:unsqueeze(0) r:squeeze_(0) return r * 1 end}) do
+    local y = run(function(v)
+      return choose(v > -100, function() return of(v:cumsum(1)) end, function() return v end)
+    end, {x})
+    if not pcall(eq, y, sums) then error("form " .. i .. ": " .. tostring(y)) end
+  end
+  local long = run(function(v)   -- a chain of views is no depth of calls
+    return choose(v > -100, function()
+      local m = v:cumsum(1)
+      for _ = 1, 60000 do m = m:view({2, 2}) end
+      return m * 1
+    end, function() return v end)
+  end, {x})
+  eq(long, sums)
 end)
 
 test("masks that broadcast, and results that do", function()

@@ -55,13 +55,13 @@ OutputPool::~OutputPool() {
     all.pools.erase(this);
   }
   for (size_t i = 0; i < most_; ++i)
-    if (c10::StorageImpl* storage = kept_[i].exchange(nullptr)) StoragePointer::reclaim(storage);
+    if (c10::StorageImpl* storage = kept_[i].storage.exchange(nullptr)) StoragePointer::reclaim(storage);
 }
 
 /// Null where nothing is, or another thread has it.
 StoragePointer OutputPool::take(Slot& slot) {
-  if (!slot.load(std::memory_order_relaxed)) return {};
-  c10::StorageImpl* const taken = slot.exchange(nullptr, std::memory_order_acquire);
+  if (!slot.storage.load(std::memory_order_relaxed)) return {};
+  c10::StorageImpl* const taken = slot.storage.exchange(nullptr, std::memory_order_acquire);
   return taken ? StoragePointer::reclaim(taken) : StoragePointer();
 }
 
@@ -79,27 +79,24 @@ std::vector<c10::Storage> OutputPool::take_idle() {
   return idle;
 }
 
-size_t OutputPool::bytes() {
+size_t OutputPool::bytes() const {
   size_t sum = 0;
-  for (size_t i = 0; i < most_; ++i) {
-    StoragePointer storage = take(kept_[i]);
-    if (!storage) continue;
-    sum += storage->nbytes();
-    put_back(kept_[i], std::move(storage));
-  }
+  for (size_t i = 0; i < most_; ++i)
+    if (kept_[i].storage.load(std::memory_order_relaxed)) sum += kept_[i].bytes.load(std::memory_order_relaxed);
   return sum;
 }
 
 void OutputPool::put_back(Slot& slot, c10::intrusive_ptr<c10::StorageImpl> storage) {
   c10::StorageImpl* expected = nullptr;
   c10::StorageImpl* back = storage.release();
-  if (!slot.compare_exchange_strong(expected, back, std::memory_order_release))
+  if (!slot.storage.compare_exchange_strong(expected, back, std::memory_order_release))
     StoragePointer::reclaim(back);  // another thread has put one there
 }
 
 void OutputPool::keep(StoragePointer storage) {
   for (size_t i = 0; i < most_; ++i) {
-    if (kept_[i].load(std::memory_order_relaxed)) continue;
+    if (kept_[i].storage.load(std::memory_order_relaxed)) continue;
+    kept_[i].bytes.store(storage->nbytes(), std::memory_order_relaxed);
     return put_back(kept_[i], std::move(storage));
   }
 }

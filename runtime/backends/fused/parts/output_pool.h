@@ -30,15 +30,18 @@ class OutputPool {
   /// Takes out the buffers that nobody holds.
   std::vector<c10::Storage> take_idle();
 
-  /// Of the buffers kept, as large as they are now. A call at the same time may miss one, and takes fresh memory.
-  size_t bytes();
+  /// Of the buffers kept, as large as they were made.
+  size_t bytes() const;
 
   /// Frees what nobody holds where the inputs of the call have other sizes than those of the last one: so do results.
   void begin_call(at::ArrayRef<at::Tensor> inputs);
 
  private:
   OutputPool(size_t most, bool any_size);
-  using Slot = std::atomic<c10::StorageImpl*>;  // owns one reference
+  struct Slot {
+    std::atomic<c10::StorageImpl*> storage{nullptr};  // owns one reference
+    std::atomic<size_t> bytes{0};                     // of that; whoever holds it may resize it
+  };
   static c10::intrusive_ptr<c10::StorageImpl> take(Slot& slot);
   static void put_back(Slot& slot, c10::intrusive_ptr<c10::StorageImpl> storage);
   void keep(c10::intrusive_ptr<c10::StorageImpl> storage);
