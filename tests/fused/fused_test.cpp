@@ -41,6 +41,15 @@ TEST_CASE("T01 T32: policies in one group agree with the interpreter at every ba
   CHECK(shares(zscore_clip, one(5)).second == 0);
 }
 
+TEST_CASE("a join of pieces of which one has another number of rows is no loop's, and its other pieces are not read") {
+  const Program program = [](const Tensors& in) {
+    return Tensors{at::cat({(in[0] * 2).abs().sqrt(), in[1], in[2]}, 0)};
+  };
+  const Tensors inputs{data({2, 4}), data({2, 4}), data({1, 4})};
+  agrees("cat of 2, 2 and 1 rows", program, inputs, inputs);
+  agrees("cat of 2, 2 and 2 rows", program, {inputs[0], inputs[1], inputs[1]}, {inputs[0], inputs[1], inputs[1]});
+}
+
 TEST_CASE("loops captured at as many rows as a row has values serve every batch, with the same bits") {
   const Program program = [](const Tensors& in) {
     const at::Tensor y = in[0] * in[1] + in[2];

@@ -340,7 +340,9 @@ class FusionGroupCutter {
                piece->meta->sizes.size() == node.results[0]->meta->sizes.size() - (is_stack(node) ? 1 : 0);
       });
       graph::for_each_use(node.operands[0], [&](const Value* piece) { all = all && any && lowering.has_data(*piece); });
-      if (any && all) joins.insert(&node);
+      if (!any || !all) return false;
+      graph::for_each_use(node.operands[0], [&](const Value* piece) { lowering.read_data(*piece); });
+      joins.insert(&node);
       return false;
     });
     return joins;

@@ -279,9 +279,13 @@ bool Lowering::has_data(const Value& value) {
   if (const auto found = tensors_.find(&value); found != tensors_.end()) return is_data(found->second.form);
   if (const auto found = read_.find(&value); found != read_.end()) return is_data(found->second.form);
   const auto form = form_of(value);
-  if (!form || !is_data(*form)) return false;
+  return form && is_data(*form);
+}
+
+void Lowering::read_data(const Value& value) {
+  if (tensors_.count(&value) || read_.count(&value)) return;
+  const auto form = form_of(value);
   read_[&value] = {*form, read(value, *form)};
-  return true;
 }
 
 /// A tensor from outside that is the same for all rows, beside data of form `shape`.

@@ -34,7 +34,9 @@ class Lowering : public LoopBuilder {
   bool add(const graph::Node& node);
   /// Whether loops have the value, or can read it, as data of the batch that is no record.
   bool has_data(const graph::Value& value);
-  /// The loops with these results, or what was asked for by `has_data`. What they read from outside: `arguments()`.
+  /// Loops read such a value where none of them makes it.
+  void read_data(const graph::Value& value);
+  /// The loops with these results, or what `read_data` was called for. What they read from outside: `arguments()`.
   Loops finish(const std::vector<const graph::Value*>& outputs);
   const std::vector<const graph::Value*>& arguments() const { return arguments_; }
 
