@@ -300,7 +300,7 @@ TEST_CASE("instrument counts modules without parameters by their paths, and flag
   CHECK(row_of(all, "net.relu").nan == 16);  // called under two names
   CHECK(counted.locations().size() == 2);
   CHECK(counted.unseen().empty());
-  CHECK(triage::flags::repr(result.flags) == "ErrorFlags(2 samples, 4 errors: 4xNAN @ net.scale, net)");
+  CHECK(triage::flags::repr(result.flags) == "ErrorFlags(2 samples, 4 errors: 4xNAN @ net, net.scale)");
 }
 
 TEST_CASE("instrument counts benign locations, and outputs that are no samples") {

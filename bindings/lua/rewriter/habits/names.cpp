@@ -18,7 +18,10 @@ constexpr std::string_view kNil =
 constexpr std::string_view kNan = "NaN is 0/0; to find it, write x:isnan()";
 constexpr std::string_view kInf = "infinity is math.huge, or -math.huge; to find it, write x:isinf()";
 constexpr std::string_view kTypedTensor = "write torch.tensor({1, 2}, {dtype = torch.float32})";
-constexpr std::string_view kFormat = "Lua writes string.format(\"%g\", x), or \"x = \" .. x, for f\"x = {x}\"";
+constexpr std::string_view kFlags =
+    "flags begin with f = flag_nan_and_inf(x, \"x\") or f = err.new(x); for f\"x = {x}\" Lua writes "
+    "string.format(\"%g\", x)";
+constexpr std::string_view kTorch = "what makes tensors is in torch, as torch.zeros_like(x) and torch.cat({x, y})";
 constexpr std::string_view kMethod = "tensors have methods, as in x:sum() and x:abs(); numbers have math.abs, math.max";
 constexpr std::string_view kTable = "a list is a table, {1, 2}, and so is a dict, {a = 1}";
 constexpr std::string_view kRaise = "Lua writes error(\"what is wrong\") for raise";
@@ -47,11 +50,23 @@ constexpr std::array kGlobals = std::to_array<NameHint>({
     {"enumerate", "Lua writes `for i, x in ipairs(t) do`, with i from 1; for a tensor `for i = 0, #x - 1 do`"},
     {"zip", "Lua writes `for i = 1, #a do local x, y = a[i], b[i]`"},
     {"float", "for a tensor write x:float(); NaN is 0/0, infinity math.huge, and tonumber reads text"},
-    {"int", "for a tensor write x:int() or x:long(); for a number math.floor(x)"},
+    {"int", "for a tensor write x:int() or x:long(); for a number x // 1, which rounds down"},
     {"bool", "for a tensor write x:bool(); for a plain value x ~= 0"},
     {"str", "Lua writes tostring(x)"},
     {"repr", "Lua writes tostring(x)"},
-    {"f", kFormat},
+    {"f", kFlags},
+    {"isnan", "write x:isnan()"},
+    {"isinf", "write x:isinf()"},
+    {"isfinite", "write x:isfinite()"},
+    {"zeros", kTorch},
+    {"ones", kTorch},
+    {"zeros_like", kTorch},
+    {"ones_like", kTorch},
+    {"full_like", kTorch},
+    {"arange", kTorch},
+    {"cat", kTorch},
+    {"stack", kTorch},
+    {"where", "write WHERE(m, a, b), or torch.where(m, a, b) with the gradient of PyTorch"},
     {"list", kTable},
     {"dict", kTable},
     {"tuple", kTable},
