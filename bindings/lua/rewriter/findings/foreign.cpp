@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <string>
 
@@ -58,6 +59,11 @@ constexpr std::array<std::string_view, 6> kLists = {"chunk",        "split",    
                                                     "tensor_split", "unsafe_chunk", "split_with_sizes"};
 constexpr std::array<std::string_view, 5> kNumbers = {"numel", "nelement", "dim", "ndimension", "size"};
 
+/// Methods that make numbers of a tensor, no mask.
+constexpr std::array<std::string_view, 6> kReductions = {"sum", "mean", "prod", "std", "var", "count_nonzero"};
+
+bool is_reduction(const Expression& e) { return e.kind == ExpressionKind::MethodCall && contains(kReductions, e.text); }
+
 bool is_field(const Expression& e, std::string_view name) {
   return e.kind == ExpressionKind::Index && e.right->kind == ExpressionKind::String && e.right->text == name;
 }
@@ -106,8 +112,11 @@ std::string as_table(std::string text) {
 class ForeignSyntaxFinder {
  public:
   ForeignSyntaxFinder(const Chunk& chunk, std::string_view source) : chunk_(chunk), source_(source) {
-    for (const Statement& s : chunk.statements)
+    for (const Statement& s : chunk.statements) {
       for (const Expression* const target : s.targets) assigned_.insert(target->variable);
+      if (s.kind == StatementKind::Local)
+        for (size_t i = 0; i < std::min(s.variables.size(), s.values.size()); ++i) held_[s.variables[i]] = s.values[i];
+    }
     for (const Expression& e : chunk.expressions)
       if (e.bare_argument)
         calls_.insert(e.items[0]);
@@ -140,11 +149,16 @@ class ForeignSyntaxFinder {
  private:
   void warn(int line, int column, const std::string& message) { warnings_.push_back({line, column, message}); }
 
+  /// What a local holds for good, else the expression itself.
+  const Expression& held(const Expression& expression) const {
+    const Expression& e = inside(expression);
+    const auto found = e.kind == ExpressionKind::Name && e.variable ? held_.find(e.variable) : held_.end();
+    return found != held_.end() && !assigned_.count(e.variable) ? inside(*found->second) : e;
+  }
+
   /// `0/0`, `-(0/0)`, or a local that holds it for good.
   bool is_nan(const Expression& expression) const {
-    const Expression* e = &inside(expression);
-    if (e->kind == ExpressionKind::Name && e->variable && e->variable->initial && !assigned_.count(e->variable))
-      e = &inside(*e->variable->initial);
+    const Expression* e = &held(expression);
     while (e->kind == ExpressionKind::Unary && e->op == Operator::Negate) e = &inside(*e->left);
     return e->kind == ExpressionKind::Binary && e->op == Operator::Divide && is_zero(inside(*e->left)) &&
            is_zero(inside(*e->right));
@@ -163,9 +177,15 @@ class ForeignSyntaxFinder {
   }
 
   void condition(const Expression& e) {
-    if (is_number(e))
-      warn(inside(e).line, inside(e).column,
+    const Expression &here = inside(e), &value = held(e);
+    const bool is_item = value.kind == ExpressionKind::MethodCall && value.text == "item";
+    if (is_number(value) || (is_item && is_reduction(inside(*value.left))))
+      warn(here.line, here.column,
            "a number alone is no condition: 0 is true in Lua, so that this always holds; write n ~= 0");
+    else if (here.kind == ExpressionKind::Name && is_reduction(value))
+      warn(here.line, here.column,
+           "a variable alone asks whether there is a value, so that this always holds: '" + here.text +
+               "' is a tensor of numbers; write " + here.text + " > 0");
   }
 
   void nested_list(const Expression& e) {
@@ -284,6 +304,7 @@ class ForeignSyntaxFinder {
   const std::string_view source_;
   std::set<const Expression*> calls_, arguments_;  // the texts of `x[[0, 2]]`, and all in calls
   std::set<const Variable*> assigned_;
+  std::map<const Variable*, const Expression*> held_;  // the first value of each local
   std::vector<Warning> warnings_;
 };
 
