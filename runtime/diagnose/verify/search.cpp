@@ -72,6 +72,7 @@ class SampleSearch {
     SampleFact::Kind kind;
     bool is_comparison;
     Witnesses with = {}, without = {};
+    size_t count = 0;  // of samples that had it
   };
   using Facts = std::vector<size_t>;  // of one sample, in the order of the steps
 
@@ -98,7 +99,7 @@ class SampleSearch {
     for (SampleFact& fact : facts_of(recording, static_cast<int64_t>(samples.size()))) {
       const size_t id = id_of(fact);
       for (size_t i = 0; i < samples.size(); ++i) {
-        if (fact.samples[i]) of_samples[i].push_back(id);
+        if (fact.samples[i]) of_samples[i].push_back(id), ++facts_[id].count;
         (fact.samples[i] ? facts_[id].with : facts_[id].without).note(samples[i], finite[i]);
       }
     }
@@ -215,7 +216,10 @@ class SampleSearch {
 
   /// A sample of the pool, or one that has a fact: these are few.
   const TriedSample& any() {
-    const TriedSamples& with = facts_[below(facts_.size())].with.samples;
+    size_t rarest = below(facts_.size());  // of three
+    for (int i = 0; i < 2; ++i)
+      if (const size_t other = below(facts_.size()); facts_[other].count < facts_[rarest].count) rarest = other;
+    const TriedSamples& with = facts_[rarest].with.samples;
     return with.empty() || below(2) ? pool_[below(pool_.size())] : with[below(with.size())];
   }
 
