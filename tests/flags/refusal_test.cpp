@@ -74,7 +74,7 @@ TEST_CASE("T05: codes, locations, severities and policies out of range are refus
 TEST_CASE("T05: masks and code tensors of the wrong form are refused") {
   const auto f = at::zeros({4, 4}, at::kLong);
   refused("push.where", {f, 1, 1, 1, at::zeros({3}, at::kBool), 16, 24}, {"`where`", "(4,)", "[3]"});
-  refused("push.where", {f, 1, 1, 1, at::zeros({4, 1}, at::kBool), 16, 24}, {"`where`", "flatten(1) and then any(1)"});
+  refused("push.where", {f, 1, 1, 1, at::zeros({4, 1}, at::kBool), 16, 24}, {"`where`", "flatten(1).any(1)"});
   refused("push.where", {f, 1, 1, 1, at::zeros({4}, at::kLong), 16, 24}, {"bool mask", "Long"});
   refused("push", {f, at::zeros({4}), 1, 1, 16, 24}, {"integer dtype", "Float"});
   refused("push", {f, at::zeros({4}, at::kBool), 1, 1, 16, 24}, {"integer dtype", "Bool"});
