@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 using triage::test::root;
 
@@ -31,47 +32,57 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
-/// By the qualified name of the class. `tags`: lines of a name, a file, a line, a kind and fields.
-std::map<std::string, Members> members_of_classes(const std::string& tags) {
-  std::map<std::string, Members> classes;
-  std::stringstream lines(tags);
+struct Tag {
+  std::string name, file, kind, scope;
+};
+
+/// `text`: lines of a name, a file, a line, a kind and a scope.
+std::vector<Tag> parsed(const std::string& text) {
+  std::vector<Tag> tags;
+  std::stringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::stringstream text(line);
-    std::string name, file, place, kind, scope;
-    for (std::string* part : {&name, &file, &place, &kind, &scope}) std::getline(text, *part, '\t');
-    if (line[0] == '!' || name.rfind("__anon", 0) == 0 || (kind != "prototype" && kind != "function")) continue;
-    if (scope.rfind("class:", 0) != 0 && scope.rfind("struct:", 0) != 0) continue;
-    Members& members = classes[scope.substr(scope.find(':') + 1)];
-    members.names.insert(name);
-    if (kind == "function") members.folders.insert(file.substr(0, file.rfind('/')));
+    if (line[0] == '!') continue;
+    std::stringstream fields(line);
+    Tag tag;
+    std::string place;
+    for (std::string* field : {&tag.name, &tag.file, &place, &tag.kind, &tag.scope}) std::getline(fields, *field, '\t');
+    tags.push_back(std::move(tag));
+  }
+  return tags;
+}
+
+/// By the qualified name of the class.
+std::map<std::string, Members> members_of_classes(const std::vector<Tag>& tags) {
+  std::map<std::string, Members> classes;
+  for (const Tag& tag : tags) {
+    if (tag.name.rfind("__anon", 0) == 0 || (tag.kind != "prototype" && tag.kind != "function")) continue;
+    if (tag.scope.rfind("class:", 0) != 0 && tag.scope.rfind("struct:", 0) != 0) continue;
+    Members& members = classes[tag.scope.substr(tag.scope.find(':') + 1)];
+    members.names.insert(tag.name);
+    if (tag.kind == "function") members.folders.insert(tag.file.substr(0, tag.file.rfind('/')));
   }
   return classes;
 }
 
 /// The files that define a class or struct, by its name alone. (`struct stat info` is a variable; types begin with a
 /// capital letter.)
-std::map<std::string, std::set<std::string>> files_of_types(const std::string& tags) {
+std::map<std::string, std::set<std::string>> files_of_types(const std::vector<Tag>& tags) {
   std::map<std::string, std::set<std::string>> types;
-  std::stringstream lines(tags);
-  for (std::string line; std::getline(lines, line);) {
-    std::stringstream text(line);
-    std::string name, file, place, kind;
-    for (std::string* part : {&name, &file, &place, &kind}) std::getline(text, *part, '\t');
-    if (kind == "class" || kind == "struct")
-      if (std::isupper(static_cast<unsigned char>(name[0]))) types[name].insert(file);
-  }
+  for (const Tag& tag : tags)
+    if ((tag.kind == "class" || tag.kind == "struct") && std::isupper(static_cast<unsigned char>(tag.name[0])))
+      types[tag.name].insert(tag.file);
   return types;
 }
 
 /// What ctags says of our sources; nothing where it is not installed.
-std::optional<std::string> tags_of_sources() {
+std::optional<std::vector<Tag>> tags_of_sources() {
   if (std::system("ctags --version 2>/dev/null | grep -q Universal") != 0) {
     MESSAGE("skipped: it counts with ctags, of the package universal-ctags, which is not installed");
     return std::nullopt;
   }
-  return output_of("cd '" + root.string() +
-                   "' && find runtime bindings -name '*.cpp' -o -name '*.h' | "
-                   "ctags -L - --language-force=C++ --kinds-C++=pfscg --fields=sK -n -f -");
+  return parsed(output_of("cd '" + root.string() +
+                          "' && find runtime bindings -name '*.cpp' -o -name '*.h' | "
+                          "ctags -L - --language-force=C++ --kinds-C++=pfscg --fields=sK -n -f -"));
 }
 
 }  // namespace
@@ -111,21 +122,21 @@ TEST_CASE("no two types have one name") {
 }
 
 TEST_CASE("types are told apart by name and file") {
-  const auto types = files_of_types(
-      "A\truntime/x/x.h\t1;\"\tclass\tnamespace:triage\n"
-      "A\truntime/y/y.cpp\t1;\"\tstruct\tclass:triage::B\n"
-      "info\truntime/y/y.cpp\t2;\"\tstruct\tnamespace:triage\n"
-      "b\truntime/y/y.cpp\t1;\"\tfunction\tstruct:triage::A\n");
+  const auto types =
+      files_of_types(parsed("A\truntime/x/x.h\t1;\"\tclass\tnamespace:triage\n"
+                            "A\truntime/y/y.cpp\t1;\"\tstruct\tclass:triage::B\n"
+                            "info\truntime/y/y.cpp\t2;\"\tstruct\tnamespace:triage\n"
+                            "b\truntime/y/y.cpp\t1;\"\tfunction\tstruct:triage::A\n"));
   REQUIRE(types.size() == 1);
   CHECK(types.at("A") == std::set<std::string>{"runtime/x/x.h", "runtime/y/y.cpp"});
 }
 
 TEST_CASE("functions of a class are counted by name, with the folders in which they are defined") {
-  const auto classes = members_of_classes(
-      "a\truntime/x/x.h\t1;\"\tprototype\tclass:triage::A\n"
-      "a\truntime/x/x.cpp\t1;\"\tfunction\tclass:triage::A\n"
-      "b\truntime/y/y.cpp\t1;\"\tfunction\tstruct:triage::A\n"
-      "c\truntime/y/y.cpp\t1;\"\tfunction\tnamespace:triage\n");
+  const auto classes =
+      members_of_classes(parsed("a\truntime/x/x.h\t1;\"\tprototype\tclass:triage::A\n"
+                                "a\truntime/x/x.cpp\t1;\"\tfunction\tclass:triage::A\n"
+                                "b\truntime/y/y.cpp\t1;\"\tfunction\tstruct:triage::A\n"
+                                "c\truntime/y/y.cpp\t1;\"\tfunction\tnamespace:triage\n"));
   REQUIRE(classes.size() == 1);
   CHECK(classes.at("triage::A").names.size() == 2);
   CHECK(classes.at("triage::A").folders == std::set<std::string>{"runtime/x", "runtime/y"});

@@ -62,7 +62,7 @@ class BranchGuard {
  private:
   friend void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void guard_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack);
-  /// `arguments`: what the operator took, guarded.
+  /// `arguments`: what the operator took, guarded; empty where no branch selects.
   void note_results(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                     const torch::jit::Stack& stack);
   void note_views(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,

@@ -151,7 +151,7 @@ void call_plainly(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   TraceReplayer* replayer = TraceReplayer::current();
   const bool observed = recorder && replayer;
   std::vector<c10::IValue> arguments;
-  if (tracker || observed || branch) arguments = arguments_of(op, stack);
+  if (tracker || observed || selects) arguments = arguments_of(op, stack);
   run_noting_refusals(op, stack, [&] {
     if (recorder)
       recorder->record(op, stack);

@@ -83,13 +83,25 @@ std::optional<RecordedStep> last_with_line(const RecordingIndex& ways, size_t va
   return std::nullopt;
 }
 
+using Entries = std::vector<flags::UnpackedError>;
+
+/// The entries of the only record; nothing where there is none, or several.
+std::optional<Entries> only_record(const Value& flags) {
+  if (!flags.tensor.defined() || flags.tensor.dim() != 2 || flags.tensor.size(0) != 1) return std::nullopt;
+  return flags::unpack(flags.tensor, 0);
+}
+
+bool has_error(const Entries& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const auto& one) { return one.severity >= Severity::error; });
+}
+
 /// Every slot of its only record has an entry.
 bool is_full(const Value& flags) {
   constexpr int64_t bits_of_slot = 16;
-  if (!flags.tensor.defined() || flags.tensor.dim() != 2 || flags.tensor.size(0) != 1) return false;
+  const std::optional<Entries> entries = only_record(flags);
+  if (!entries) return false;
   const int64_t bits = flags.tensor.size(1) * static_cast<int64_t>(flags.tensor.element_size()) * 8;
-  return static_cast<int64_t>(flags::unpack(flags.tensor, 0).size()) >=
-         std::min(bits / bits_of_slot, get_config().num_slots);
+  return static_cast<int64_t>(entries->size()) >= std::min(bits / bits_of_slot, get_config().num_slots);
 }
 
 /// The first operator that was to add an entry to a full record, and did not.
@@ -109,10 +121,8 @@ std::optional<RecordedStep> lost_an_entry(const Recording& recording) {
 bool is_clean(const Recording& recording) {
   for (const auto& output : recording.outputs) {
     if (!output || !recording.values[*output].is_flags) continue;
-    const at::Tensor& flags = recording.values[*output].tensor;
-    if (!flags.defined() || flags.dim() != 2 || flags.size(0) != 1) return false;
-    for (const flags::UnpackedError& entry : flags::unpack(flags, 0))
-      if (entry.severity >= Severity::error) return false;
+    const std::optional<Entries> entries = only_record(recording.values[*output]);
+    if (!entries || has_error(*entries)) return false;
   }
   return true;
 }
@@ -145,18 +155,15 @@ size_t origin_of_mask(const RecordingIndex& ways, size_t mask) {
 
 /// The operator that took the last entry of an error out of the only record.
 std::optional<RecordedStep> cleared(const Recording& recording) {
-  const auto has_error = [&](size_t value) {
-    const Value& flags = recording.values[value];
-    if (!flags.is_flags || !flags.tensor.defined() || flags.tensor.dim() != 2 || flags.tensor.size(0) != 1)
-      return false;
-    const std::vector<flags::UnpackedError> entries = flags::unpack(flags.tensor, 0);
-    return std::any_of(entries.begin(), entries.end(), [](const auto& one) { return one.severity >= Severity::error; });
-  };
   const auto is_flags = [&](size_t value) { return recording.values[value].is_flags; };
+  const auto tells_error = [&](size_t value) {
+    const auto entries = is_flags(value) ? only_record(recording.values[value]) : std::nullopt;
+    return entries && has_error(*entries);
+  };
   for (const RecordedStep& step : recording.steps) {
     if (!std::any_of(step.results.begin(), step.results.end(), is_flags)) continue;
-    if (std::any_of(step.reads.begin(), step.reads.end(), has_error) &&
-        std::none_of(step.results.begin(), step.results.end(), has_error) && !step.source.file.empty())
+    if (std::any_of(step.reads.begin(), step.reads.end(), tells_error) &&
+        std::none_of(step.results.begin(), step.results.end(), tells_error) && !step.source.file.empty())
       return step;
   }
   return std::nullopt;

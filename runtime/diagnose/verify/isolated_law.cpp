@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -61,15 +62,14 @@ class IsolatedLaw : public LawTrial {
     for (const size_t output : outputs_with_samples(clean[0]))
       if (!other_rows(clean[0], again[0], output, {}).empty())
         return;  // not the same bits twice: check_isolation says so
-    for (size_t i = 0; i < std::min(bad.size(), most_neighbours); ++i)
+    for (const size_t one : spread(bad, most_neighbours))
       for (const size_t row : {size_t{0}, neighbours / 2}) {
         std::vector<size_t> batch = good;
-        batch[row] = bad[i * bad.size() / std::min(bad.size(), most_neighbours)];
+        batch[row] = one;
         compare_neighbours(clean, good, batch, {row},
-                           samples_[batch[row]].what + fmt::format(", in place {} of the batch,", row));
+                           samples_[one].what + fmt::format(", in place {} of the batch,", row));
       }
-    for (size_t i = 0; i < std::min<size_t>(bad.size(), 8); ++i) {
-      const size_t one = bad[i * bad.size() / std::min<size_t>(bad.size(), 8)];
+    for (const size_t one : spread(bad, 8)) {
       std::vector<size_t> batch(neighbours, one);
       batch[1] = good[1];
       std::set<size_t> rows;
@@ -80,38 +80,37 @@ class IsolatedLaw : public LawTrial {
     if (result(Law::isolated).verdict != Verdict::broken) try_all_victims(good, bad);
   }
 
+  /// At most so many, from the first on, at equal distances.
+  static std::vector<size_t> spread(const std::vector<size_t>& all, size_t most) {
+    std::vector<size_t> some;
+    const size_t count = std::min(all.size(), most);
+    for (size_t i = 0; i < count; ++i) some.push_back(all[i * all.size() / count]);
+    return some;
+  }
+
   /// Each finite sample between two bad ones, in one batch: what changes it may be a condition of its own.
   void try_all_victims(const std::vector<size_t>& good, const std::vector<size_t>& bad) {
     std::vector<size_t> finite, clean;
     for (size_t i = 0; i < samples_.size(); ++i)
       if (is_good(samples_[i])) finite.push_back(i);
-    const size_t count = std::min({finite.size(), most_neighbours, most_rows(16) / 2});
-    for (size_t i = 0; i < count; ++i) {
-      clean.push_back(good[i % good.size()]);
-      clean.push_back(finite[i * finite.size() / count]);
+    for (const size_t victim : spread(finite, std::min(most_neighbours, most_rows(16) / 2))) {
+      clean.push_back(good[clean.size() / 2 % good.size()]);
+      clean.push_back(victim);
     }
-    constexpr size_t most_tried = 6;
-    for (size_t i = 0; i < std::min(bad.size(), most_tried); ++i) {
-      const size_t one = bad[i * bad.size() / std::min(bad.size(), most_tried)];
+    const auto answers = answered_calls(clean, clean);
+    if (!answers) return;
+    for (const size_t one : spread(bad, 6)) {
       std::vector<size_t> batch = clean;
-      for (size_t row = 0; row < batch.size(); row += 2) batch[row] = one;
-      if (const auto victim = first_victim(clean, batch)) return show_victim(clean, batch, *victim);
+      for (const size_t row : even_rows(batch)) batch[row] = one;
+      const std::vector<Hurt> found = hurt_by(batch, *answers, clean, even_rows(batch));
+      if (!found.empty()) return show_victim(clean, batch, found.front().row);
     }
   }
 
-  /// A row of odd number that is another one in `batch` than in `clean`, in one of the calls.
-  std::optional<size_t> first_victim(const std::vector<size_t>& clean, const std::vector<size_t>& batch) {
-    try {
-      const std::vector<Answers> one = calls_with(clean, clean), other = calls_with(batch, clean);
-      for (size_t call = 0; call < one.size(); ++call)
-        for (const size_t output : outputs_with_samples(one[call])) {
-          if (!is_promised(Law::isolated, one[call].names[output])) continue;
-          for (const size_t row : other_rows(one[call], other[call], output, {}))
-            if (row % 2 == 1) return row;
-        }
-    } catch (const std::exception&) {  // of samples that another batch answers: told by Law::answers
-    }
-    return std::nullopt;
+  static std::set<size_t> even_rows(const std::vector<size_t>& batch) {
+    std::set<size_t> rows;
+    for (size_t row = 0; row < batch.size(); row += 2) rows.insert(row);
+    return rows;
   }
 
   /// With as few of the others as show it: halves of those around it.
@@ -123,14 +122,14 @@ class IsolatedLaw : public LawTrial {
         return std::vector<size_t>(of.begin() + static_cast<std::ptrdiff_t>(begin),
                                    of.begin() + static_cast<std::ptrdiff_t>(end));
       };
-      if (!first_victim(part(clean), part(batch))) continue;
-      clean = part(clean);
-      batch = part(batch);
+      const std::vector<size_t> few = part(clean), with_bad = part(batch);
+      const auto answers = answered_calls(few, few);
+      if (!answers || hurt_by(with_bad, *answers, few, even_rows(few)).empty()) continue;
+      clean = few;
+      batch = with_bad;
       break;
     }
-    std::set<size_t> rows;
-    for (size_t row = 0; row < batch.size(); row += 2) rows.insert(row);
-    compare_neighbours(calls_with(clean, clean), clean, batch, rows,
+    compare_neighbours(calls_with(clean, clean), clean, batch, even_rows(batch),
                        samples_[batch.front()].what + ", in each second place of the batch,");
   }
 
@@ -180,31 +179,50 @@ class IsolatedLaw : public LawTrial {
     return found;
   }
 
-  void compare_neighbours(const std::vector<Answers>& clean, const std::vector<size_t>& good,
-                          const std::vector<size_t>& batch, const std::set<size_t>& rows, const std::string& what) {
-    std::vector<Answers> got;
+  /// Nothing where one fails: of samples that another batch answers, Law::answers tells.
+  std::optional<std::vector<Answers>> answered_calls(const std::vector<size_t>& batch,
+                                                     const std::vector<size_t>& next) {
     try {
-      got = calls_with(batch, good);
-    } catch (const std::exception&) {  // of samples that another batch answers: told by Law::answers
-      return;
+      return calls_with(batch, next);
+    } catch (const std::exception&) {
+      return std::nullopt;
     }
-    for (size_t call = 0; call < got.size(); ++call)
+  }
+
+  /// The first row of an output of one call that has other bits.
+  struct Hurt {
+    size_t call, output, row;
+  };
+  /// By `batch` in the place of what gave `clean`, with `next` in later calls, but for `rows`: a sample's own state is
+  /// its own.
+  std::vector<Hurt> hurt_by(const std::vector<size_t>& batch, const std::vector<Answers>& clean,
+                            const std::vector<size_t>& next, const std::set<size_t>& rows) {
+    std::vector<Hurt> found;
+    const auto got = answered_calls(batch, next);
+    for (size_t call = 0; got && call < got->size(); ++call)
       for (const size_t output : outputs_with_samples(clean[call])) {
         if (!is_promised(Law::isolated, clean[call].names[output])) continue;
-        const auto hurt = other_rows(clean[call], got[call], output, rows);  // a sample's own state is its own
-        if (hurt.empty()) continue;
-        Violation violation{clean[call].names[output],
-                            fmt::format("{} changes sample {}, {}", what, hurt.front(), calls_text[call]), what, 1};
-        violation.row = static_cast<int64_t>(*rows.begin());
-        const Tensors shown = diagnose::batch_of(inputs_, picked(batch));
-        violation.inputs = named(shown);
-        const Recording before = subject_.record(diagnose::batch_of(inputs_, picked(good)));
-        const Recording after = subject_.record(shown);
-        const auto hurt_row = static_cast<int64_t>(hurt.front()), count = static_cast<int64_t>(batch.size());
-        place(violation, call == 0 ? first_other({before, count, hurt_row}, {after, count, hurt_row})
-                                   : crossing_to_state(before, after, count, violation.row));
-        add(Law::isolated, std::move(violation));
+        const auto hurt = other_rows(clean[call], (*got)[call], output, rows);
+        if (!hurt.empty()) found.push_back({call, output, hurt.front()});
       }
+    return found;
+  }
+
+  void compare_neighbours(const std::vector<Answers>& clean, const std::vector<size_t>& good,
+                          const std::vector<size_t>& batch, const std::set<size_t>& rows, const std::string& what) {
+    for (const auto& [call, output, row] : hurt_by(batch, clean, good, rows)) {
+      Violation violation{clean[call].names[output],
+                          fmt::format("{} changes sample {}, {}", what, row, calls_text[call]), what, 1};
+      violation.row = static_cast<int64_t>(*rows.begin());
+      const Tensors shown = diagnose::batch_of(inputs_, picked(batch));
+      violation.inputs = named(shown);
+      const Recording before = subject_.record(diagnose::batch_of(inputs_, picked(good)));
+      const Recording after = subject_.record(shown);
+      const auto hurt_row = static_cast<int64_t>(row), count = static_cast<int64_t>(batch.size());
+      place(violation, call == 0 ? first_other({before, count, hurt_row}, {after, count, hurt_row})
+                                 : crossing_to_state(before, after, count, violation.row));
+      add(Law::isolated, std::move(violation));
+    }
   }
 
   /// The operator through which sample `row` reached what the next call begins with.

@@ -228,6 +228,13 @@ TriedSample good_one(const TriedSamples& samples) {
 
 }  // namespace
 
+size_t elements_of(const TriedSample& sample) {
+  size_t elements = 0;
+  for (const at::Tensor& row : sample.rows)
+    if (row.defined()) elements += static_cast<size_t>(row.numel());
+  return elements;
+}
+
 bool is_good(const TriedSample& sample) {
   return std::all_of(sample.rows.begin(), sample.rows.end(), [](const at::Tensor& row) {
     return !row.defined() || !is_real(row.scalar_type()) || at::isfinite(row).all().item<bool>();

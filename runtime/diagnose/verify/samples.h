@@ -29,6 +29,8 @@ inline Tensors batch_of(const std::vector<IsolationInput>& inputs, const TriedSa
 /// params) and their neighbours. Empty where no input has samples.
 TriedSamples samples_to_try(const std::vector<IsolationInput>& inputs, const std::vector<double>& numbers);
 
+/// How many elements its rows have.
+size_t elements_of(const TriedSample& sample);
 /// Whether it is without NaN and Inf.
 bool is_good(const TriedSample& sample);
 

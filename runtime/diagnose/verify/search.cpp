@@ -27,7 +27,7 @@ constexpr size_t most_elements_searched = size_t{1} << 24;  // of all samples th
 constexpr size_t most_found = 160;                          // samples, not counting edges
 constexpr size_t most_combinations = 4096;
 constexpr size_t most_witnesses = 4;  // of a fact
-constexpr int rounds_to_edge = 4;     // each divides the distance by 63
+constexpr int rounds_to_edge = 4;     // each divides the distance by 60
 
 bool is_plain_float(const at::Tensor& row) { return row.defined() && at::isFloatingType(row.scalar_type()); }
 
@@ -78,9 +78,7 @@ class SampleSearch {
 
   /// So many samples as are looked at where one is not large; of larger ones fewer, and at least `least`.
   size_t at_most(size_t count, size_t least, size_t samples_of_each = 1) const {
-    size_t elements = samples_of_each;
-    for (const at::Tensor& row : pool_.front().rows)
-      if (row.defined()) elements += static_cast<size_t>(row.numel()) * samples_of_each;
+    const size_t elements = samples_of_each * (1 + elements_of(pool_.front()));
     return std::min(count, std::max(least, most_elements_searched / elements));
   }
 
@@ -88,12 +86,9 @@ class SampleSearch {
 
   /// The facts of each sample. Those that show something new are kept where `keeps`.
   std::vector<Facts> note_facts(const TriedSamples& samples, bool keeps) {
-    std::vector<Facts> of_samples(samples.size());
     const Recording recording = subject_.record(batch_of(inputs_, samples));
-    if (!recording.failure.empty()) {
-      if (keeps) note_halves(samples, of_samples);
-      return of_samples;
-    }
+    if (!recording.failure.empty()) return keeps ? note_halves(samples) : std::vector<Facts>(samples.size());
+    std::vector<Facts> of_samples(samples.size());
     std::vector<bool> finite;
     for (const TriedSample& sample : samples) finite.push_back(is_good(sample));
     for (SampleFact& fact : facts_of(recording, static_cast<int64_t>(samples.size()))) {
@@ -145,17 +140,19 @@ class SampleSearch {
   }
 
   /// Of samples of which some raise. Some of these are kept.
-  void note_halves(const TriedSamples& samples, std::vector<Facts>& of_samples) {
+  std::vector<Facts> note_halves(const TriedSamples& samples) {
     constexpr size_t most_raising = 16;
-    if (raising_ == most_raising) return;
+    if (raising_ == most_raising) return std::vector<Facts>(samples.size());
     if (samples.size() == 1) {
       ++raising_;
-      return keep(samples.front(), "a sample found by search");
+      keep(samples.front(), "a sample found by search");
+      return {{}};
     }
     const auto middle = static_cast<std::ptrdiff_t>(samples.size() / 2);
-    of_samples = note_facts({samples.begin(), samples.begin() + middle}, true);
+    std::vector<Facts> of_samples = note_facts({samples.begin(), samples.begin() + middle}, true);
     for (Facts& facts : note_facts({samples.begin() + middle, samples.end()}, true))
       of_samples.push_back(std::move(facts));
+    return of_samples;
   }
 
   // Edges
@@ -212,6 +209,21 @@ class SampleSearch {
     double* const first = values.data_ptr<double>();
     for (int64_t i = 0; i < count; ++i) first[i] = uniform(-1, 1);
     return values;
+  }
+
+  /// What elements of a dtype become: found once, for each sample drawn asks.
+  struct NumbersOfDtype {
+    std::vector<double> scripted, special;
+    std::vector<int64_t> integers;
+  };
+  const NumbersOfDtype& numbers_of(at::ScalarType dtype) {
+    const auto [known, fresh] = numbers_.try_emplace(dtype);
+    if (!fresh) return known->second;
+    if (at::isFloatingType(dtype))
+      known->second = {near_numbers(dtype, options_.numbers), special_values(dtype, options_.numbers), {}};
+    else
+      known->second.integers = integers_near(dtype, options_.numbers);
+    return known->second;
   }
 
   /// A sample of the pool, or one that has a fact: these are few.
@@ -300,8 +312,8 @@ class SampleSearch {
       if (at::isIntegralType(dtype, true)) change_integers(flat, other.reshape({-1}));
       return;
     }
-    const std::vector<double> numbers = near_numbers(dtype, options_.numbers);
-    const std::vector<double> values = numbers.empty() || below(2) ? special_values(dtype, options_.numbers) : numbers;
+    const NumbersOfDtype& numbers = numbers_of(dtype);
+    const std::vector<double>& values = numbers.scripted.empty() || below(2) ? numbers.special : numbers.scripted;
     switch (below(7)) {
       case 0:
         flat.mul_(std::pow(10.0, uniform(-8, 8)));
@@ -332,7 +344,7 @@ class SampleSearch {
   void change_integers(const at::Tensor& flat, const at::Tensor& other) {
     const at::ScalarType dtype = flat.scalar_type();
     const at::Tensor place = flat[static_cast<int64_t>(below(static_cast<uint64_t>(flat.numel())))];
-    const std::vector<int64_t> values = integers_near(dtype, options_.numbers);
+    const std::vector<int64_t>& values = numbers_of(dtype).integers;
     const uint64_t kind = dtype == at::kBool ? 0 : below(3);
     if (kind == 1 && !values.empty())
       place.fill_(values[below(values.size())]);
@@ -355,6 +367,7 @@ class SampleSearch {
   std::vector<KnownFact> facts_;
   std::set<std::pair<size_t, size_t>> seen_;  // facts of one sample; a fact by itself twice
   std::set<Facts> combinations_;
+  std::map<at::ScalarType, NumbersOfDtype> numbers_;
 };
 
 }  // namespace

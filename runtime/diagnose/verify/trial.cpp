@@ -77,11 +77,8 @@ TriedSamples LawTrial::picked(const std::vector<size_t>& which) const {
 
 size_t LawTrial::most_rows(size_t least) const {
   constexpr size_t most_elements_of_batch = size_t{1} << 23, most = 4096;
-  size_t elements = 1;
-  if (!samples_.empty())
-    for (const at::Tensor& row : samples_.front().rows)
-      if (row.defined()) elements += static_cast<size_t>(row.numel());
-  return std::clamp(most_elements_of_batch / elements, least, most);
+  const size_t elements = samples_.empty() ? 0 : elements_of(samples_.front());
+  return std::clamp(most_elements_of_batch / (1 + elements), least, most);
 }
 
 std::set<size_t> LawTrial::scripted(size_t first, size_t last, size_t most) const {

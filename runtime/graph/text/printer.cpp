@@ -19,21 +19,21 @@ struct PrintedDtype {
   const char* full;
 };
 
-constexpr std::array kDtypes = {
-    PrintedDtype{at::kFloat, "f32", "float32"},
-    PrintedDtype{at::kDouble, "f64", "float64"},
-    PrintedDtype{at::kHalf, "f16", "float16"},
-    PrintedDtype{at::kBFloat16, "bf16", "bfloat16"},
-    PrintedDtype{at::kLong, "i64", "int64"},
-    PrintedDtype{at::kInt, "i32", "int32"},
-    PrintedDtype{at::kShort, "i16", "int16"},
-    PrintedDtype{at::kChar, "i8", "int8"},
-    PrintedDtype{at::kByte, "u8", "uint8"},
-    PrintedDtype{at::kBool, "b8", "bool"},
-    PrintedDtype{at::kComplexHalf, "c32", "complex32"},
-    PrintedDtype{at::kComplexFloat, "c64", "complex64"},
-    PrintedDtype{at::kComplexDouble, "c128", "complex128"},
-};
+constexpr std::array kDtypes = std::to_array<PrintedDtype>({
+    {at::kFloat, "f32", "float32"},
+    {at::kDouble, "f64", "float64"},
+    {at::kHalf, "f16", "float16"},
+    {at::kBFloat16, "bf16", "bfloat16"},
+    {at::kLong, "i64", "int64"},
+    {at::kInt, "i32", "int32"},
+    {at::kShort, "i16", "int16"},
+    {at::kChar, "i8", "int8"},
+    {at::kByte, "u8", "uint8"},
+    {at::kBool, "b8", "bool"},
+    {at::kComplexHalf, "c32", "complex32"},
+    {at::kComplexFloat, "c64", "complex64"},
+    {at::kComplexDouble, "c128", "complex128"},
+});
 
 // In the order of the enumerations.
 constexpr std::array kLayouts = {"strided",    "sparse_coo", "sparse_csr", "mkldnn",

@@ -6,7 +6,9 @@
 #include <triage/output_memory.h>
 #include <triage/runtime.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 
 namespace {
 
@@ -51,12 +53,27 @@ TEST_CASE("a version that goes live is ready for donated calls, where there were
   CHECK(policy.graphs().size() == 1);  // the one that was captured before it went live
 }
 
-TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
-  Runtime runtime;
-  const Policy policy = runtime.load_source(repair_by("6.25"), "kept.lua");
+namespace {
+
+struct Prepared {
+  std::unique_ptr<Runtime> runtime;
+  Policy policy;
+  size_t before;  // bytes kept, none of them by the policy
+};
+constexpr size_t of_one_output = 1024 * 64 * sizeof(float);
+
+Prepared prepared(const char* fallback) {
+  auto runtime = std::make_unique<Runtime>();
+  const Policy policy = runtime->load_source(repair_by(fallback), "kept.lua");
   policy.prepare({wide_batch(1024)});
   triage::free_idle_output_memory();
-  const size_t before = triage::kept_output_memory(), of_one_output = 1024 * 64 * sizeof(float);
+  return {std::move(runtime), policy, triage::kept_output_memory()};
+}
+
+}  // namespace
+
+TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
+  const auto [runtime, policy, before] = prepared("6.25");
   {
     const auto held = policy.run({wide_batch(1024)});
     CHECK(triage::kept_output_memory() == before + of_one_output);
@@ -70,11 +87,7 @@ TEST_CASE("a host is told what is kept for outputs to come, and may free it") {
 }
 
 TEST_CASE("an output that a host resizes is counted as it was, and none of it stays when it is gone") {
-  Runtime runtime;
-  const Policy policy = runtime.load_source(repair_by("6.5"), "resized.lua");
-  policy.prepare({wide_batch(1024)});
-  triage::free_idle_output_memory();
-  const size_t before = triage::kept_output_memory(), of_one_output = 1024 * 64 * sizeof(float);
+  const auto [runtime, policy, before] = prepared("6.5");
   for (const size_t bytes : {size_t{1} << 20, size_t{0}, size_t{1} << 12}) {
     {
       const auto held = policy.run({wide_batch(1024)});

@@ -18,11 +18,16 @@ struct TwoResultOperator {
   std::string_view name;
   size_t arguments;
 };
-constexpr std::array<TwoResultOperator, 10> kPairs = {TwoResultOperator{"max", 1},    TwoResultOperator{"min", 1},
-                                                      TwoResultOperator{"median", 1}, TwoResultOperator{"nanmedian", 1},
-                                                      TwoResultOperator{"mode", 0},   TwoResultOperator{"sort", 0},
-                                                      TwoResultOperator{"topk", 1},   TwoResultOperator{"kthvalue", 1},
-                                                      TwoResultOperator{"cummax", 1}, TwoResultOperator{"cummin", 1}};
+constexpr std::array kPairs = std::to_array<TwoResultOperator>({{"max", 1},
+                                                                {"min", 1},
+                                                                {"median", 1},
+                                                                {"nanmedian", 1},
+                                                                {"mode", 0},
+                                                                {"sort", 0},
+                                                                {"topk", 1},
+                                                                {"kthvalue", 1},
+                                                                {"cummax", 1},
+                                                                {"cummin", 1}});
 constexpr std::array<std::string_view, 6> kPrefixes = {"f", "F", "r", "b", "rf", "fr"};
 
 const Expression& inside(const Expression& e) {
