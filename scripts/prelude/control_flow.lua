@@ -262,6 +262,20 @@ function core.merge_branches(chain, deciding, merge)
   return merge((decide_eagerly(chain, #chain)))
 end
 
+--- Branches on samples all run, each for its own: what they assign in the place of returning it would be the last one's.
+local function expect_results(chain, number)
+  if number > 0 then
+    return
+  end
+  for i = 1, #chain do
+    if chain[i].per_sample then
+      core.fail("IF: the branches return nothing. Each runs for its own samples, and a variable that they assign gets "
+        .. "the value of the last one for all samples: write local y = IF(mask, function() return ... end)"
+        .. ":ELSE(function() return ... end)")
+    end
+  end
+end
+
 function methods:ELIF(condition, fn)
   core.close_chain(self.ticket or nil)   -- a chain that raises an error is over
   add_branch(self, "ELIF", condition, fn)
@@ -305,6 +319,7 @@ function methods:ELSE(fn)
     position = position + 1
   end
   local merged = core.merge_branches(self, deciding, merge_results)
+  expect_results(self, merged.n)
   return unpack(merged, 1, merged.n)
 end
 

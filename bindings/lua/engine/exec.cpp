@@ -1,6 +1,7 @@
 #include "bindings/lua/engine/exec.h"
 
 #include "bindings/lua/engine/libraries/library_check.h"
+#include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/state/stack.h"
@@ -11,6 +12,7 @@
 #include <iterator>
 
 #include "runtime/distributed/dist_functions.h"
+#include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::lua {
@@ -36,7 +38,12 @@ int execute(const std::string& path, const std::string& chunk_name, const std::f
     options.args = arguments;
     auto state = make_script_state(std::move(options), dist_functions(group));
     in_protected_call(state->lua(), [&](lua_State* L) {
-      push_chunk(*state, read(), chunk_name);
+      const std::string source = read();
+      push_chunk(*state, source, chunk_name);
+      lua_pushglobaltable(L);
+      for (const std::string& words : foreign_words(L, -1, source, chunk_name))
+        messages::LogTo::current().write(LogLevel::warn, path + ":" + words, {{"path", path}});
+      lua_pop(L, 1);
       reserve(L, arguments.size(), "too many arguments");
       for (const auto& argument : arguments) lua_pushlstring(L, argument.data(), argument.size());
       lua_call(L, static_cast<int>(arguments.size()), 0);

@@ -5,8 +5,11 @@
 #include "bindings/lua/tensors/torch.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/guarded.h"
+#include "runtime/messages/fork_safe_mutex.h"
 
+#include <mutex>
 #include <string>
+#include <vector>
 
 namespace triage::lua {
 namespace {
@@ -43,6 +46,31 @@ void make_forwarding(lua_State* L, const std::string& name) {
   lua_pushcclosure(L, guarded<forward>, 3);
 }
 
+int append_to_text(lua_State*, const void* bytes, size_t size, void* text) {
+  static_cast<std::string*>(text)->append(static_cast<const char*>(bytes), size);
+  return 0;
+}
+
+/// A name that begins with "=[" marks lines of ours: messages then name the line of the script that called.
+std::string chunk_name_of(const PreludeFile& file) { return "=[triage " + std::string(file.name) + "]"; }
+
+/// Of each file, with its lines, as Lua compiles it. Made once: to parse the prelude takes longer than all else that a
+/// state needs.
+const std::vector<std::string>& code_of_prelude(lua_State* L) {
+  static auto& mutex = *new messages::ForkSafeMutex;
+  static auto& code = *new std::vector<std::string>;
+  const std::lock_guard lock(mutex);
+  if (code.size() == prelude_files().size()) return code;
+  code.clear();  // an error may have ended another thread's attempt
+  for (const PreludeFile& file : prelude_files()) {
+    const std::string name = chunk_name_of(file);
+    if (luaL_loadbufferx(L, file.source.data(), file.source.size(), name.c_str(), "t") != LUA_OK) lua_error(L);
+    lua_dump(L, append_to_text, &code.emplace_back(), /*strip=*/0);
+    lua_pop(L, 1);
+  }
+  return code;
+}
+
 }  // namespace
 
 void forward_fields(lua_State* L, int index, const std::string& prefix) {
@@ -61,10 +89,10 @@ void forward_fields(lua_State* L, int index, const std::string& prefix) {
 }
 
 void open_prelude(lua_State* L) {
-  for (const PreludeFile& file : prelude_files()) {
-    // A name that begins with "=[" marks lines of ours: messages then name the line of the script that called.
-    const std::string chunk_name = "=[triage " + std::string(file.name) + "]";
-    if (luaL_loadbufferx(L, file.source.data(), file.source.size(), chunk_name.c_str(), "t") != LUA_OK) lua_error(L);
+  const std::vector<std::string>& code = code_of_prelude(L);
+  for (size_t i = 0; i < code.size(); ++i) {
+    const std::string name = chunk_name_of(prelude_files()[i]);
+    if (luaL_loadbufferx(L, code[i].data(), code[i].size(), name.c_str(), "b") != LUA_OK) lua_error(L);
     push_core(L);
     lua_call(L, 1, 0);
   }

@@ -1,6 +1,7 @@
 #include "bindings/lua/repl/session.h"
 
 #include "bindings/lua/engine/libraries/library_check.h"
+#include "bindings/lua/engine/libraries/unknown_names.h"
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/repl/completion.h"
 #include "bindings/lua/repl/display.h"
@@ -88,6 +89,8 @@ struct Session::Interpreter {
       options.env = lua_gettop(L);
       options.policy = false;
       if (load_chunk(L, source, chunk_name, options) != LUA_OK) lua_error(L);
+      for (const std::string& words : foreign_words(L, options.env, source, chunk_name))
+        text += "warning: " + words.substr(words.find(": ") + 2) + "\n";
       call_for_all(L, 0);
       show(L, 2, text);
     });

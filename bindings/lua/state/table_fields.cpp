@@ -36,6 +36,32 @@ int push_own_field(lua_State* L, int index, const char* name) {
   return lua_rawget(L, index);
 }
 
+std::string beside_list(lua_State* L, int index) {
+  index = lua_absindex(L, index);
+  const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  reserve(L, 0, "keys of a list");
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    lua_pop(L, 1);
+    const bool integer = lua_isinteger(L, -1);
+    if (integer && lua_tointeger(L, -1) >= 1 && lua_tointeger(L, -1) <= count) continue;
+    const std::string key = value_text(L, -1);
+    const bool text = lua_type(L, -1) == LUA_TSTRING;
+    lua_pop(L, 1);
+    if (text) return "a field " + key + " (named arguments go in a table behind the list)";
+    return "an element [" + key + "] (the elements of a list are counted from 1, without gaps)";
+  }
+  return "";
+}
+
+bool is_global_function(lua_State* L, const std::string& name) {
+  reserve(L, 0, "name of a global");
+  lua_pushglobaltable(L);
+  const bool found = push_own_field(L, -1, name.c_str()) == LUA_TFUNCTION;
+  lua_pop(L, 2);
+  return found;
+}
+
 std::string fields_text(lua_State* L, int index) {
   index = lua_absindex(L, index);
   std::map<std::string, std::string> first;  // in order; never more than are shown, and one that tells of the rest

@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/creation.h"
 
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/calls/call.h"
 #include "bindings/lua/values/constants.h"
@@ -71,6 +72,8 @@ class NestedReader {
     if (count != sizes_[level])
       throw std::invalid_argument("torch.tensor: the table is ragged: " + where() + " has " + std::to_string(count) +
                                   " elements, expected " + std::to_string(sizes_[level]) + " as in its neighbours");
+    if (const std::string beside = beside_list(L_, -1); !beside.empty())
+      throw std::invalid_argument("torch.tensor: " + where() + " is a list with " + beside);
     reserve(L_, 0, "nested table");
     for (int64_t i = 1; i <= count; ++i) {
       path_.push_back(i);

@@ -3,6 +3,7 @@
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/arguments.h"
 #include "bindings/lua/values/describe.h"
+#include "runtime/graph/text/describe.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -207,6 +208,9 @@ c10::Device parse_device(const std::string& text) {
   try {
     return c10::Device(text);
   } catch (const c10::Error&) {
+    const std::string dtype = text.substr(text.rfind('.') + 1);
+    if (graph::dtype_of_name(dtype))
+      throw std::invalid_argument("\"" + text + "\" is not a device; a dtype is no text: write torch." + dtype);
     throw std::invalid_argument("\"" + text + "\" is not a device; write \"cpu\", \"cuda\", \"cuda:0\" or \"meta\"");
   }
 }

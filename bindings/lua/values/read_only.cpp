@@ -2,6 +2,7 @@
 
 #include "bindings/lua/state/stack.h"
 #include "bindings/lua/state/state.h"
+#include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/state/userdata.h"
 #include "bindings/lua/values/describe.h"
 
@@ -56,6 +57,8 @@ int refuse_field(lua_State* L) {
   const std::string complaint = lua_tostring(L, lua_upvalueindex(1));
   if (lua_type(L, 2) != LUA_TSTRING) throw InputError(complaint + " " + describe(L, 2));
   const std::string field = lua_tostring(L, 2);
+  if (is_global_function(L, field))
+    throw InputError(complaint + " '" + field + "'; it stands by itself: write " + field + "(...)");
   std::vector<std::string> names;
   for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1))
     if (lua_type(L, -2) == LUA_TSTRING) names.emplace_back(lua_tostring(L, -2));

@@ -1,5 +1,6 @@
 #include "bindings/lua/values/tensor_list.h"
 
+#include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/tensor.h"
 #include "runtime/capture/tensors/variables.h"
@@ -9,6 +10,8 @@ namespace triage::lua {
 std::vector<at::Tensor> check_tensor_list(lua_State* L, int index, const std::string& who) {
   if (!lua_istable(L, index)) throw InputError(who + ": expected a list of tensors, got " + describe(L, index));
   const auto count = static_cast<lua_Integer>(lua_rawlen(L, index));
+  if (const std::string beside = beside_list(L, index); !beside.empty())
+    throw InputError(who + ": expected a list of tensors, got one with " + beside);
   std::vector<at::Tensor> tensors;
   for (lua_Integer i = 1; i <= count; ++i) {
     lua_rawgeti(L, index, i);

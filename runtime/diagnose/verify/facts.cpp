@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string_view>
+
+#include "runtime/diagnose/isolation/poison.h"
 
 namespace triage::diagnose {
 namespace {
@@ -21,11 +24,20 @@ bool is_comparison(std::string_view op) {
   return name == "aten::lt" || name == "aten::le" || name == "aten::gt" || name == "aten::ge";
 }
 
-/// By sample: whether `value`, of dtype bool, is true somewhere.
-std::vector<bool> any_of_rows(const at::Tensor& value) {
-  const at::Tensor rows = value.reshape({value.size(0), -1}).any(1).to(at::kCPU).contiguous();
-  const bool* const first = rows.data_ptr<bool>();
-  return std::vector<bool>(first, first + rows.numel());
+/// By sample: whether `value`, of dtype bool and with elements, is `wanted` somewhere. A search reads thousands of
+/// masks, and LibTorch's `any` of a dim is slow.
+std::vector<bool> any_of_rows(const at::Tensor& value, bool wanted = true) {
+  const at::Tensor rows = value.to(at::kCPU).contiguous();
+  const auto* const first = static_cast<const char*>(rows.data_ptr());
+  const auto row_bytes = static_cast<size_t>(rows.numel() / rows.size(0));
+  std::vector<bool> any(static_cast<size_t>(rows.size(0)));
+  for (size_t i = 0; i < any.size(); ++i) any[i] = std::memchr(first + i * row_bytes, wanted, row_bytes) != nullptr;
+  return any;
+}
+
+/// By sample: whether a float is NaN or infinite: times 0 it is NaN, and so is the sum.
+std::vector<bool> not_finite_rows(const at::Tensor& value) {
+  return any_of_rows(value.reshape({value.size(0), -1}).mul(0).sum(1).isnan());
 }
 
 class FactsReader {
@@ -69,7 +81,7 @@ class FactsReader {
     if (recording_.values[index].is_flags) return add_records(place, value, text);
     if (value.scalar_type() != at::kBool) return;
     add(place, SampleFact::Kind::is_true, text + " is true", compares, any_of_rows(value));
-    add(place, SampleFact::Kind::is_false, text + " is false", compares, any_of_rows(value.logical_not()));
+    add(place, SampleFact::Kind::is_false, text + " is false", compares, any_of_rows(value, false));
   }
 
   void add_records(const FactPlace& place, const at::Tensor& flags, const std::string& text) {
@@ -83,13 +95,13 @@ class FactsReader {
   /// Of a view, what it shows was there before.
   void add_not_finite(const FactPlace& place, const RecordedStep& step, const std::string& text) {
     const at::Tensor& value = recording_.values[step.results[place.result]].tensor;
-    if (step.is_view || !has_rows(value, samples_) || !value.is_floating_point()) return;
-    std::vector<bool> made = any_of_rows(at::isfinite(value).logical_not());
+    if (step.is_view || !has_rows(value, samples_) || !is_real(value.scalar_type())) return;
+    std::vector<bool> made = not_finite_rows(value);
     if (std::none_of(made.begin(), made.end(), [](bool one) { return one; })) return;
     for (const size_t read : step.reads) {
       const at::Tensor& from = recording_.values[read].tensor;
-      if (!has_rows(from, samples_) || !from.is_floating_point()) continue;
-      const std::vector<bool> had = any_of_rows(at::isfinite(from).logical_not());
+      if (!has_rows(from, samples_) || !is_real(from.scalar_type())) continue;
+      const std::vector<bool> had = not_finite_rows(from);
       for (size_t i = 0; i < made.size(); ++i) made[i] = made[i] && !had[i];
     }
     add(place, SampleFact::Kind::not_finite, text + " makes NaN or Inf", true, std::move(made));

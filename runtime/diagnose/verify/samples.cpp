@@ -237,7 +237,7 @@ size_t elements_of(const TriedSample& sample) {
 
 bool is_good(const TriedSample& sample) {
   return std::all_of(sample.rows.begin(), sample.rows.end(), [](const at::Tensor& row) {
-    return !row.defined() || !is_real(row.scalar_type()) || at::isfinite(row).all().item<bool>();
+    return !row.defined() || !is_real(row.scalar_type()) || row.mul(0).sum().item<double>() == 0;  // not NaN
   });
 }
 

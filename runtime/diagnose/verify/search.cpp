@@ -73,6 +73,7 @@ class SampleSearch {
     bool is_comparison;
     Witnesses with = {}, without = {};
     size_t count = 0;  // of samples that had it
+    bool told = false;  // as news
   };
   using Facts = std::vector<size_t>;  // of one sample, in the order of the steps
 
@@ -112,12 +113,24 @@ class SampleSearch {
   std::string news_of(const Facts& facts) {
     std::string news;
     for (const size_t fact : facts)
-      if (seen_.insert({fact, fact}).second && news.empty()) news = facts_[fact].what;
+      if (!std::exchange(facts_[fact].told, true) && news.empty()) news = facts_[fact].what;
     for (size_t i = 0; i < facts.size(); ++i)
       for (size_t k = i + 1; k < facts.size() && facts[i] < most_facts; ++k)
-        if (facts[k] < most_facts && seen_.insert(std::minmax(facts[i], facts[k])).second && news.empty())
+        if (facts[k] < most_facts && note_pair(facts[i], facts[k]) && news.empty())
           news = facts_[facts[i]].what + " and " + facts_[facts[k]].what;
     return news;
+  }
+
+  bool is_seen(size_t one, size_t other) const {
+    const auto [less, greater] = std::minmax(one, other);
+    return pairs_[less * most_facts + greater];
+  }
+
+  /// Whether no sample had both.
+  bool note_pair(size_t one, size_t other) {
+    if (is_seen(one, other)) return false;
+    const auto [less, greater] = std::minmax(one, other);
+    return pairs_[less * most_facts + greater] = true;
   }
 
   void note_sample(const TriedSample& sample, const Facts& facts, bool keeps) {
@@ -279,7 +292,7 @@ class SampleSearch {
     for (int tries = 0; tries < 16; ++tries) {
       const size_t one = below(count), other = below(count);
       const TriedSamples &with_one = facts_[one].with.samples, &with_other = facts_[other].with.samples;
-      if (one == other || with_one.empty() || with_other.empty() || seen_.count(std::minmax(one, other))) continue;
+      if (one == other || with_one.empty() || with_other.empty() || is_seen(one, other)) continue;
       sample = with_one[below(with_one.size())];
       giver = with_other[below(with_other.size())];
       return;
@@ -365,7 +378,7 @@ class SampleSearch {
   size_t raising_ = 0;
   std::map<SampleFact::Key, size_t> ids_;
   std::vector<KnownFact> facts_;
-  std::set<std::pair<size_t, size_t>> seen_;  // facts of one sample; a fact by itself twice
+  std::vector<bool> pairs_ = std::vector<bool>(most_facts * most_facts);  // facts of one sample, the lesser first
   std::set<Facts> combinations_;
   std::map<at::ScalarType, NumbersOfDtype> numbers_;
 };

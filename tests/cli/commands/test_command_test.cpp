@@ -230,10 +230,11 @@ TEST_CASE("wrong use of test ends with status 2") {
   }
 }
 
-TEST_CASE("the policy library passes `triage test`, on batches of all sizes, with full coverage") {
+// That each policy of the library passes: lua/policies/policy_library_test.cpp.
+TEST_CASE("a policy of the library passes `triage test`, on batches of all sizes, with full coverage") {
   TestCommandScene triage;
-  Ran ran = triage(
-      {"test", triage::test::source_dir() + "/scripts/policies", "--batches", "0,1,2,31,32,33", "--full-coverage"});
+  const std::string policy = triage::test::source_dir() + "/scripts/policies/repair_zero.lua";
+  Ran ran = triage({"test", policy, "--batches", "0,1,2,31,32,33", "--full-coverage"});
   CAPTURE(ran.out);
   CHECK(ran.status == 0);
   CHECK(has(ran.out, " 0 failed; "));

@@ -79,8 +79,24 @@ bool is_field_of_torch(lua_State* L, const std::string& name) {
   return found;
 }
 
+/// What stands for Lua's nil elsewhere: a global of that name is nil, which is what is meant.
+constexpr std::array<std::string_view, 3> stand_for_nil = {"None", "null", "NULL"};
+
+bool among(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Of a global that is a name in the declaration of the policy; empty for others.
+std::string declared_name(const rewriter::GlobalReads& reads, const std::string& name) {
+  if (among(reads.params, name))
+    return "; a param is a field of the last parameter of `run`: run = function(z, p) ... p." + name;
+  if (among(reads.inputs, name)) return "; an input has the name that `run` gives it: run = function(" + name + ")";
+  return {};
+}
+
 /// Of a global, `names` being those there are.
-std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names) {
+std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names,
+                           const rewriter::GlobalReads& reads) {
   if (std::find(left_out.begin(), left_out.end(), name) != left_out.end())
     return "policies have no '" + name + "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
   if (name == "dist")
@@ -89,6 +105,7 @@ std::string unknown_global(lua_State* L, const std::string& name, const std::vec
   lua_pop(L, 1);
   if (trusted) return "policies have no '" + name + "'; only the host and scripts of triage exec have it";
   const std::string none = "there is no '" + name + "' in a policy";
+  if (const std::string declared = declared_name(reads, name); !declared.empty()) return none + declared;
   if (const std::string_view hint = rewriter::hint_of_name(name); !hint.empty()) return none + "; " + std::string(hint);
   if (is_field_of_torch(L, name)) return none + "; did you mean 'torch." + name + "'?";
   return none + did_you_mean(close_words(name, names));
@@ -184,11 +201,24 @@ void tell_once(const std::string& path, int line, int column, const std::string&
                                    {{"path", path}});
 }
 
-/// Of a name that is nil here and stands for something in Python; empty for other names.
-std::string foreign_name(lua_State* L, ScriptState& state, const GlobalRead& read) {
-  if (rewriter::hint_of_name(read.path).empty()) return {};
-  if (is_field(read)) return unknown_field(L, state, read.path);
-  return has_global(L, state, read.path) ? "" : unknown_global(L, read.path, {});
+/// A comparison with these is none with nil.
+constexpr std::array<std::string_view, 8> stand_for_values = {"True", "TRUE", "False", "FALSE",
+                                                              "nan",  "NaN",  "inf",   "Inf"};
+
+/// Whether nil is what the script means, or may be.
+bool may_be_nil(const GlobalRead& read, const std::set<std::string>& tested) {
+  if (std::find(stand_for_values.begin(), stand_for_values.end(), read.path) != stand_for_values.end()) return false;
+  return read.use == Use::Tested || tested.count(read.path) || read.protected_call ||
+         std::find(stand_for_nil.begin(), stand_for_nil.end(), read.path) != stand_for_nil.end();
+}
+
+/// Why a name stands for nothing; empty where it stands for something.
+std::string complaint_of(lua_State* L, ScriptState& state, const rewriter::GlobalReads& reads, const GlobalRead& read,
+                         const std::vector<std::string>& known) {
+  const bool field = is_field(read);
+  if (!field && has_global(L, state, read.path)) return {};
+  if (std::string trusted = trusted_name(read.path); !trusted.empty()) return trusted;
+  return field ? unknown_field(L, state, read.path) : unknown_global(L, read.path, known, reads);
 }
 
 }  // namespace
@@ -207,13 +237,10 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
     add_code_fields(L, codes);
     const std::vector<std::string> known = environment_names(L, *state);
     for (const GlobalRead& read : names.reads) {
-      const bool field = is_field(read);
-      if (!field && (of_host.count(read.path) || has_global(L, *state, read.path))) continue;
-      std::string message = trusted_name(read.path);
-      if (message.empty()) message = field ? unknown_field(L, *state, read.path) : unknown_global(L, read.path, known);
+      if (of_host.count(read.path)) continue;
+      const std::string message = complaint_of(L, *state, names, read, known);
       if (message.empty()) continue;
-      const bool meant = read.use > Use::Passed || tested.count(read.path) || read.protected_call;
-      unknown.push_back({read.line, read.column, message, !meant && !names.makes_globals});
+      unknown.push_back({read.line, read.column, message, !may_be_nil(read, tested) && !names.makes_globals});
     }
   });
   add_params(unknown, source, path);
@@ -233,20 +260,39 @@ bool refuse_unknown_globals(ScriptState& state, std::string_view source, const s
   const std::set<std::string> tested = tested_names(names);
   in_protected_call(state.lua(), [&](lua_State* L) {
     for (const rewriter::Warning& found : names.foreign) tell_once(path, found.line, found.column, found.message);
+    const std::vector<std::string> known = environment_names(L, state);
     for (const GlobalRead& read : names.reads) {
-      const bool refused = read.use == Use::Needed && !read.protected_call && !tested.count(read.path);
-      if (!refused || is_field(read))
-        if (const std::string message = foreign_name(L, state, read); !message.empty())
-          tell_once(path, read.line, read.column, message);
-      if (!refused) continue;
-      std::string message = trusted_name(read.path);
-      if (message.empty() && (is_field(read) || has_global(L, state, read.path))) continue;
-      if (message.empty()) message = unknown_global(L, read.path, environment_names(L, state));
+      const bool refused = !may_be_nil(read, tested);
+      if (!refused && rewriter::hint_of_name(read.path).empty()) continue;
+      const std::string message = complaint_of(L, state, names, read, known);
+      if (message.empty()) continue;
+      if (!refused) {
+        tell_once(path, read.line, read.column, message);
+        continue;
+      }
       throw LoadError(path + ":" + std::to_string(read.line) + ":" + std::to_string(read.column) + ": " + message,
                       {path, read.line});
     }
   });
   return true;
+}
+
+std::vector<std::string> foreign_words(lua_State* L, int environment, std::string_view source,
+                                       const std::string& chunk_name) {
+  environment = lua_absindex(L, environment);
+  const rewriter::GlobalReads names = rewriter::global_reads(source, chunk_name, {/*policy=*/false});
+  std::vector<rewriter::Warning> found = names.foreign;
+  for (const GlobalRead& read : names.reads) {
+    const std::string_view hint = rewriter::hint_of_name(read.path);
+    if (hint.empty() || is_field(read) || read.use == Use::Tested) continue;
+    const bool is_there = lua_getfield(L, environment, read.path.c_str()) != LUA_TNIL;
+    lua_pop(L, 1);
+    if (!is_there) found.push_back({read.line, read.column, "'" + read.path + "' is nil; " + std::string(hint)});
+  }
+  std::vector<std::string> messages;
+  for (const rewriter::Warning& warning : found)
+    messages.push_back(std::to_string(warning.line) + ":" + std::to_string(warning.column) + ": " + warning.message);
+  return messages;
 }
 
 }  // namespace triage::lua

@@ -100,8 +100,10 @@ bool get_field(lua_State* L, int table, const char* name, int type, const char* 
 std::vector<std::string> read_names(lua_State* L, int table, const char* field,
                                     std::vector<std::optional<OutputRange>>* ranges = nullptr) {
   std::vector<std::string> names;
-  if (!get_field(L, table, field, LUA_TTABLE, "a list of names")) return names;
+  if (!get_field(L, table, field, LUA_TTABLE, "a list of names, such as {\"x\", \"y\"}")) return names;
   int list = lua_gettop(L);
+  if (const std::string beside = beside_list(L, list); !beside.empty())
+    throw LoadError(fmt::format("policy: field '{}': the list of names has {}", field, beside));
   check_count(L, list, field, most_inputs);
   for (lua_Integer i = 1; i <= static_cast<lua_Integer>(lua_rawlen(L, list)); ++i) {
     if (lua_rawgeti(L, list, i) == LUA_TTABLE && ranges) {

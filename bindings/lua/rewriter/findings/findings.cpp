@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "bindings/lua/rewriter/findings/foreign.h"
+#include "bindings/lua/rewriter/findings/missing_results.h"
 #include "bindings/lua/rewriter/findings/mixing.h"
 #include "bindings/lua/rewriter/findings/unrepaired.h"
 #include "bindings/lua/rewriter/findings/unsafe_where.h"
@@ -464,6 +465,7 @@ std::vector<Warning> check(std::string_view source, std::string_view chunk_name,
   for (Warning& warning : find_unrepaired(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_unsafe_where(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_foreign(*chunk, source)) warnings.push_back(std::move(warning));
+  for (Warning& warning : find_missing_results(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_mixing(*chunk, options.policy)) warnings.push_back(std::move(warning));
   std::stable_sort(warnings.begin(), warnings.end(), [](const Warning& a, const Warning& b) {
     return std::pair(a.line, a.column) < std::pair(b.line, b.column);

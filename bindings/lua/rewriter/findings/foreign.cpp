@@ -69,6 +69,10 @@ constexpr std::array<std::string_view, 6> kReductions = {"sum", "mean", "prod", 
 
 bool is_reduction(const Expression& e) { return e.kind == ExpressionKind::MethodCall && contains(kReductions, e.text); }
 
+constexpr std::array<std::string_view, 8> kTypes = {"nil",   "number",   "string", "boolean",
+                                                    "table", "function", "thread", "userdata"};
+constexpr std::array<std::string_view, 6> kComparingMethods = {"eq", "ne", "lt", "le", "gt", "ge"};
+
 bool is_field(const Expression& e, std::string_view name) {
   return e.kind == ExpressionKind::Index && e.right->kind == ExpressionKind::String && e.right->text == name;
 }
@@ -118,7 +122,10 @@ class ForeignSyntaxFinder {
  public:
   ForeignSyntaxFinder(const Chunk& chunk, std::string_view source) : chunk_(chunk), source_(source) {
     for (const Statement& s : chunk.statements) {
-      for (const Expression* const target : s.targets) assigned_.insert(target->variable);
+      for (const Expression* const target : s.targets) {
+        assigned_.insert(target->variable);
+        if (target->kind == ExpressionKind::Index) filled_.insert(inside(*target->left).variable);
+      }
       if (s.kind == StatementKind::Local)
         for (size_t i = 0; i < std::min(s.variables.size(), s.values.size()); ++i) held_[s.variables[i]] = s.values[i];
     }
@@ -131,10 +138,12 @@ class ForeignSyntaxFinder {
 
   std::vector<Warning> find() {
     for (const Expression& e : chunk_.expressions) {
+      decrement(e);
       if (e.kind == ExpressionKind::Binary && is_comparison(e)) comparison(e);
       if (e.kind == ExpressionKind::String) nested_list(e);
       if (is_logical(e)) condition(*e.left);
       if (e.kind == ExpressionKind::Unary && e.op == Operator::Not) condition(*e.left);
+      if (e.op == Operator::Equal || e.op == Operator::NotEqual) never_equal(e);
       if (e.kind == ExpressionKind::Binary) text(e);
       if (e.kind == ExpressionKind::Index) index(e);
       if (e.kind == ExpressionKind::Call || e.kind == ExpressionKind::MethodCall) call(e);
@@ -169,6 +178,25 @@ class ForeignSyntaxFinder {
            is_zero(inside(*e->right));
   }
 
+  static constexpr const char* kNeverNan =
+      ", for each element of a tensor too; write x:isnan() to find NaN";
+
+  /// `not x == 4`, `x.dtype == "float32"`, `type(x) == "Tensor"`.
+  void never_equal(const Expression& e) {
+    const Expression &left = *e.left, &right = inside(*e.right);
+    const bool is_literal = right.kind == ExpressionKind::Integer || right.kind == ExpressionKind::Number ||
+                            right.kind == ExpressionKind::String || right.kind == ExpressionKind::Nil;
+    if (left.kind == ExpressionKind::Unary && left.op == Operator::Not && is_literal)
+      warn(left.line, left.column, "`not` binds more tightly than a comparison: write x ~= y, or not (x == y)");
+    if (right.kind != ExpressionKind::String) return;
+    if (is_field(inside(left), "dtype"))
+      warn(e.op_line, e.op_column, "a dtype is no text, and differs from each; write x.dtype == torch." +
+                                       std::string(last_part(right.text)));
+    if (called_global(inside(left)) == "type" && !contains(kTypes, right.text))
+      warn(e.op_line, e.op_column, "`type` never gives \"" + right.text +
+                                       "\"; write torch.is_tensor(x) for a tensor, type(x) == \"number\" for a number");
+  }
+
   void comparison(const Expression& e) {
     if (is_chained(e))
       warn(e.op_line, e.op_column,
@@ -178,7 +206,7 @@ class ForeignSyntaxFinder {
     const bool always = e.op == Operator::NotEqual;
     warn(e.op_line, e.op_column,
          std::string("a comparison with NaN is ") + (always ? "always true" : "never true") +
-             ", for each element of a tensor too; write x:isnan() to find NaN");
+             kNeverNan);
   }
 
   void condition(const Expression& e) {
@@ -251,6 +279,7 @@ class ForeignSyntaxFinder {
           warn(
               e.right->items[i]->line, e.right->items[i]->column,
               "a nil ends a list of indices; write \"new\" for a new axis, and torch.None for the open end of a range");
+    of_local(e, at);
     if (gives_list(inside(object)) && at < 1)
       warn(e.op_line, e.op_column,
            "the call gives a list of Lua, which counts from 1, so that this is nil; write [1] "
@@ -271,8 +300,48 @@ class ForeignSyntaxFinder {
                "(...)" + (named ? "" : "; for a row of the values put the call in parentheses"));
   }
 
+  /// `t[0]` of a list, `r[0]` beside `r[1]` of both results of `x:max(1)`.
+  void of_local(const Expression& e, int at) {
+    const Expression& object = inside(*e.left);
+    if (object.kind != ExpressionKind::Name || !object.variable) return;
+    const Expression& value = held(object);
+    const bool is_list = value.kind == ExpressionKind::Table && !value.items.empty() &&
+                         std::all_of(value.keys.begin(), value.keys.end(), [](const auto& key) { return key.empty(); });
+    if (is_list && at == 0 && !filled_.count(object.variable))
+      warn(e.op_line, e.op_column, "a list of Lua counts from 1, so that this is nil; write " + object.text + "[1]");
+    const bool is_one = e.right->kind == ExpressionKind::Integer && e.right->text == "1";
+    if (!gives_pair(value) || (at != 0 && !is_one)) return;
+    bool& other = (is_one ? first_of_pair_ : second_of_pair_)[object.variable];
+    (is_one ? second_of_pair_ : first_of_pair_)[object.variable] = true;
+    if (other)
+      warn(e.op_line, e.op_column,
+           "'" + object.text + "' holds the values alone, and this is one of their rows; a call that gives values and "
+           "indices returns both: local values, indices = x:max(1)");
+  }
+
+  /// `n--1`: the rest of the line is a comment.
+  void decrement(const Expression& e) {
+    if (source_.substr(e.end, 2) != "--" || e.end + 2 >= source_.size() || !decrements_.insert(e.end).second) return;
+    if (source_[e.end + 2] < '0' || source_[e.end + 2] > '9') return;
+    warn(e.end_line, e.column, "-- begins a comment, so that the rest of this line is not read; write x - -1, or x + 1");
+  }
+
+  /// `x:eq(0/0)`, `IF(mask, a, b)`.
+  void called_with(const Expression& e) {
+    const std::string path = called_global(e);
+    const bool method = e.kind == ExpressionKind::MethodCall;
+    const std::string_view name = method ? std::string_view(e.text) : last_part(path);
+    const bool compares = contains(kComparingMethods, name) && (method || path.rfind("torch.", 0) == 0);
+    if (compares && !e.items.empty() && is_nan(*e.items.back()))
+      warn(e.line, e.column, std::string("a comparison with NaN is ") + (name == "ne" ? "always true" : "never true") +
+                                 kNeverNan);
+    if (path == "IF" && e.items.size() > 2)
+      warn(e.line, e.column, "IF takes a condition and a function; to choose between two values write WHERE(m, a, b)");
+  }
+
   void call(const Expression& e) {
     const Expression& callee = *e.left;
+    called_with(e);
     if (is_field(callee, "shape") || (e.kind == ExpressionKind::MethodCall && e.text == "shape"))
       warn(e.op_line, e.op_column, "shape is a list; write x:size(dim)");
     const bool on_own_line = e.kind == ExpressionKind::Call && e.bare_argument &&
@@ -308,7 +377,9 @@ class ForeignSyntaxFinder {
   const Chunk& chunk_;
   const std::string_view source_;
   std::set<const Expression*> calls_, arguments_;  // the texts of `x[[0, 2]]`, and all in calls
-  std::set<const Variable*> assigned_;
+  std::set<const Variable*> assigned_, filled_;  // filled: by t[i] = x
+  std::map<const Variable*, bool> first_of_pair_, second_of_pair_;  // r[0] and r[1] were seen
+  std::set<size_t> decrements_;                                     // bytes of `--` that were looked at
   std::map<const Variable*, const Expression*> held_;  // the first value of each local
   std::vector<Warning> warnings_;
 };

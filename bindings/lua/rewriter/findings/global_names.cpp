@@ -31,15 +31,13 @@ class ExpressionUses {
     for (const Statement& s : chunk.statements) {
       const bool condition = s.kind == StatementKind::If || s.kind == StatementKind::While;
       if (condition || s.kind == StatementKind::Repeat) note(s.values, Use::Tested);
-      if (s.kind == StatementKind::NumericFor) note(s.values, Use::Needed);
-      if (s.kind == StatementKind::Return) note(s.values, Use::Passed);
     }
     protected_.finish();
   }
 
   Use of(const Expression& e) const {
     const auto found = uses_.find(&e);
-    return found == uses_.end() ? Use::Kept : found->second;
+    return found == uses_.end() ? Use::Needed : found->second;
   }
 
   bool in_protected_call(const Expression& e) const { return protected_.hold(e.begin, e.end); }
@@ -55,19 +53,15 @@ class ExpressionUses {
 
   void inside(const Expression& e) {
     switch (e.kind) {
-      case ExpressionKind::Index:
-        note(e.left, Use::Needed);
-        break;
       case ExpressionKind::Call:
       case ExpressionKind::MethodCall:
-        note(e.left, Use::Needed);
         arguments(e);
         break;
       case ExpressionKind::Binary:
         binary(e);
         break;
       case ExpressionKind::Unary:
-        note(e.left, e.op == Operator::Not ? Use::Tested : Use::Needed);
+        if (e.op == Operator::Not) note(e.left, Use::Tested);
         break;
       default:
         break;
@@ -76,16 +70,16 @@ class ExpressionUses {
 
   void arguments(const Expression& call) {
     const std::string name = called_global(call);
-    note(call.items, contains(kTakeNil, name) ? Use::Tested : Use::Passed);
+    if (contains(kTakeNil, name)) note(call.items, Use::Tested);
     if (name != "pcall" && name != "xpcall") return;
     for (const Expression* const argument : call.items) protected_.add(argument->begin, argument->end);
   }
 
   void binary(const Expression& e) {
     if (e.op == Operator::And || e.op == Operator::Or) return note(e.left, Use::Tested);
-    const bool equality = e.op == Operator::Equal || e.op == Operator::NotEqual;
-    note(e.left, equality ? Use::Tested : Use::Needed);
-    note(e.right, equality ? Use::Tested : Use::Needed);
+    if (e.op != Operator::Equal && e.op != Operator::NotEqual) return;
+    note(e.left, Use::Tested);
+    note(e.right, Use::Tested);
   }
 
   std::map<const Expression*, Use> uses_;
@@ -143,6 +137,24 @@ std::map<const Variable*, std::vector<std::string>> known_params(const Chunk& ch
   return known;
 }
 
+/// The texts of a list, `{"x", "y"}`.
+std::vector<std::string> texts_of(const Expression& list) {
+  std::vector<std::string> texts;
+  for (const Expression* const item : list.items)
+    if (item->kind == ExpressionKind::String) texts.push_back(item->text);
+  return texts;
+}
+
+void note_declared(const Chunk& chunk, GlobalReads& reads) {
+  for (const Expression& call : chunk.expressions) {
+    if (called_global(call) != "policy" || call.items.size() != 1) continue;
+    const Expression& table = *call.items[0];
+    if (table.kind != ExpressionKind::Table) continue;
+    if (const Expression* const params = field(table, "params")) reads.params = params->keys;
+    if (const Expression* const inputs = field(table, "inputs")) reads.inputs = texts_of(*inputs);
+  }
+}
+
 }  // namespace
 
 std::vector<std::pair<int, std::string>> global_names(const Chunk& chunk) {
@@ -158,6 +170,7 @@ GlobalReads global_reads(std::string_view source, std::string_view chunk_name, c
   const Assigned assigned(*chunk);
   GlobalReads result;
   result.foreign = find_foreign(*chunk, source);
+  note_declared(*chunk, result);
   for (const Expression& e : chunk->expressions) {
     const std::string path = assigned.targets.count(&e) ? "" : global_path(e);
     if (path.empty()) continue;

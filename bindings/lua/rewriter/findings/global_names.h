@@ -20,11 +20,9 @@ struct GlobalRead {
   std::string path;  // "flag_nan", "err.NAN", "torch.linalg.norm"
   int line = 0, column = 0;
   enum class Use {
-    Needed,  // called, indexed or reckoned with: nil is an error there
-    Passed,  // an argument, or a result: nil is most likely one
-    Kept,    // anything else
+    Needed,  // called, indexed, an argument, a result, a value: nil is an error there, or dropped in silence
     Tested,  // a condition, `x == nil`, `type(x)`: nil may be meant
-  } use = Use::Kept;
+  } use = Use::Needed;
   bool protected_call = false;  // in a function that is an argument of pcall or xpcall
 };
 
@@ -34,6 +32,7 @@ struct GlobalReads {
   std::vector<GlobalRead> reads;
   bool makes_globals = false;    // uses _G, load, ...: globals may come from where the text does not show it
   std::vector<Warning> foreign;  // what foreign.h finds: for who loads the script without `check`
+  std::vector<std::string> params, inputs;  // that a policy of the script declares
 };
 
 /// Throws SyntaxError.

@@ -24,6 +24,8 @@ constexpr std::string_view kFlags =
 constexpr std::string_view kTorch = "what makes tensors is in torch, as torch.zeros_like(x) and torch.cat({x, y})";
 constexpr std::string_view kMethod = "tensors have methods, as in x:sum() and x:abs(); numbers have math.abs, math.max";
 constexpr std::string_view kTable = "a list is a table, {1, 2}, and so is a dict, {a = 1}";
+constexpr std::string_view kNumPy =
+    "policies have torch and no NumPy: torch.where(m, x, y) for np.where, 0/0 for np.nan, math.huge for np.inf";
 constexpr std::string_view kRaise = "Lua writes error(\"what is wrong\") for raise";
 
 constexpr std::array kGlobals = std::to_array<NameHint>({
@@ -87,8 +89,8 @@ constexpr std::array kGlobals = std::to_array<NameHint>({
     {"Exception", kRaise},
     {"ValueError", kRaise},
     {"RuntimeError", kRaise},
-    {"np", "policies have torch and no NumPy"},
-    {"numpy", "policies have torch and no NumPy"},
+    {"np", kNumPy},
+    {"numpy", kNumPy},
     {"F", "functions are in torch, and methods: torch.relu(x), x:relu()"},
     {"nn.functional", "functions are in torch, and methods: torch.relu(x), x:relu()"},
     {"torch.nn", "layers are in nn: nn.Linear(4, 2); functions are in torch: torch.relu(x)"},

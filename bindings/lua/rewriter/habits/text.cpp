@@ -56,6 +56,7 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {"def NAME", "Lua writes `local function f(x) ... end` for `def f(x):`"},
     {"class NAME", "Lua has no classes: write functions and tables"},
     {"elif ANY", "Lua writes `elseif c then` for `elif c:`"},
+    {"lambda NAME : REST END MORE", "Lua writes `function(x) return x + 1 end` for `lambda x: x + 1`"},
     {"lambda REST", "Lua writes `function(x) return x + 1 end` for `lambda x: x + 1`"},
     {"with REST COLON",
      "Lua writes `local _ <close> = torch.no_grad()` for `with torch.no_grad():`; it holds for the rest of a block"},
@@ -75,6 +76,12 @@ constexpr std::array kPatterns = std::to_array<Pattern>({
     {"do continue", "Lua has no continue: put the rest of the loop into an `if`"},
     // blocks
     {"else COLON", "Lua writes else without a colon"},
+    {"function REST ) >:", "Lua writes `function(x) ... end` without a colon"},
+    {"function REST ) >{", "Lua writes `function(x) ... end` for `function(x) { ... }`"},
+    {"if REST >{", "Lua writes `if c then ... end` for `if c { ... }`"},
+    {"while REST >{", "Lua writes `while c do ... end` for `while c { ... }`"},
+    {"for REST >{", "Lua writes `for i, x in ipairs(t) do ... end` for `for x in t { ... }`"},
+    {"else >{", "Lua writes `else ... end` for `else { ... }`"},
     {"for NAME in >[ REST", "Lua writes `for i, x in ipairs({1, 2}) do ... end` for `for x in [1, 2]:`"},
     {"for NAME = REST COLON MORE", "Lua writes `for i = 0, 2 do ... end`, which includes its end"},
     {"for REST . items ( ) COLON MORE",
@@ -340,6 +347,8 @@ std::string item_as_table(std::string_view item) {
   if (item == "..." || item == ":") return "\"" + std::string(item) + "\"";
   if (item == "None") return "\"new\"";
   const std::vector<std::string_view> bounds = split(item, ':');
+  if (bounds.size() == 1 && item.starts_with("[") && item.ends_with("]"))
+    return "torch.tensor({" + std::string(trimmed(item.substr(1, item.size() - 2))) + "})";
   if (bounds.size() == 1 || calls_method(item)) return std::string(item);
   std::string table;
   const size_t count = bounds.size() > 2 && bounds[2].empty() ? 2 : bounds.size();
@@ -389,6 +398,17 @@ std::string index_as_table(std::string_view tensor, std::string_view index) {
   return !flips.empty() && all_whole ? flipped : flipped + "[{" + table + "}]";
 }
 
+namespace {
+
+/// The `--` of `n--` above the error, which made the rest of its line a comment; npos where there is none.
+size_t decrement_above(std::string_view source, size_t error) {
+  const size_t last = error == 0 ? std::string_view::npos : source.find_last_not_of(" \t\r\n", error - 1);
+  if (last == std::string_view::npos || last < 2) return std::string_view::npos;
+  return source.substr(last - 1, 2) == "--" && is_part(source[last - 2]) ? last - 1 : std::string_view::npos;
+}
+
+}  // namespace
+
 std::string hint_of_missing_end(std::string_view source) {
   const size_t at = source.find("else if ");
   if (at == std::string_view::npos) return "";
@@ -406,6 +426,8 @@ Hint hint_of_text(std::string_view source, size_t error) {
     if (begin <= around.words.size()) return {std::string(pattern.hint), around.byte_of(begin), {}};
   }
   if (!tuple.empty()) return {tuple, error, {}};
+  if (const size_t at = decrement_above(source, error); at != std::string_view::npos)
+    return {"Lua has no --; write x = x - 1, for -- begins a comment", at, {}};
   return {};
 }
 

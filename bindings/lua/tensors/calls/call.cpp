@@ -2,6 +2,7 @@
 
 #include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/tensors/autograd.h"
 #include "bindings/lua/tensors/calls/convert.h"
 #include "bindings/lua/tensors/calls/guarded_call.h"
@@ -188,7 +189,8 @@ int operator_function(lua_State* L) {
   try {
     return call_operator(L, *op, 1, lua_gettop(L), method);
   } catch (const std::invalid_argument& error) {
-    if (!method || !is_called_with_dot(L)) throw;
+    constexpr std::string_view told = "called with ':'";
+    if (!method || !is_called_with_dot(L) || std::string_view(error.what()).find(told) != std::string_view::npos) throw;
     const std::string name = shown_name(op->name, method);
     throw std::invalid_argument(std::string(error.what()) + "; a method is called with ':', as in " + name + "(...)");
   }
@@ -255,6 +257,8 @@ void push_named_operator(lua_State* L, const std::string& name, bool method) {
   const Operator* op = find_operator(qualified);
   const std::string shown = shown_name(qualified, method);
   const std::string hint = method ? rewriter::hint_of_method(name) : std::string(rewriter::hint_of_name(shown));
+  if (!op && method && is_global_function(L, name))
+    throw std::invalid_argument("tensors have no method '" + name + "', which is a function: write " + name + "(x, ...)");
   if (!op) {
     std::vector<std::string> close;
     for (std::string& candidate : close_operators(qualified)) {

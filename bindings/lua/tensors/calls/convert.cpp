@@ -1,6 +1,7 @@
 #include "bindings/lua/tensors/calls/convert.h"
 
 #include "bindings/lua/state/stack.h"
+#include "bindings/lua/state/table_fields.h"
 #include "bindings/lua/values/constants.h"
 #include "bindings/lua/values/describe.h"
 #include "bindings/lua/values/number.h"
@@ -142,22 +143,9 @@ int cost_of_elements(lua_State* L, int index, ParamKind kind) {
   return most;
 }
 
-bool has_string_keys(lua_State* L, int index) {
-  index = lua_absindex(L, index);
-  lua_pushnil(L);
-  while (lua_next(L, index)) {
-    lua_pop(L, 1);
-    if (lua_type(L, -1) != LUA_TNUMBER) {
-      lua_pop(L, 1);
-      return true;
-    }
-  }
-  return false;
-}
-
 int fit_list(lua_State* L, int index, const OverloadParam& param) {
   if (lua_type(L, index) == LUA_TTABLE) {
-    if (first_misfit(L, index, param) != 0 || has_string_keys(L, index)) return no_fit;
+    if (first_misfit(L, index, param) != 0 || !beside_list(L, index).empty()) return no_fit;
     auto count = static_cast<int>(lua_rawlen(L, index));
     const bool is_wrong_length = param.length > 1 && count != param.length && count != 1;  // LibTorch says more of it
     return cost_of_elements(L, index, param.kind) + is_wrong_length;
@@ -364,8 +352,10 @@ std::string misfit(lua_State* L, int index, at::ArrayRef<const OverloadParam*> p
       lua_pop(L, 1);
       return text;
     }
+    if (const std::string beside = beside_list(L, index); !beside.empty()) text += ", but the list has " + beside;
   }
-  return text + ", got " + describe(L, index);
+  const bool lone_tensor = kind == ParamKind::tensors && test_tensor(L, index);
+  return text + ", got " + describe(L, index) + (lone_tensor ? "; a list of tensors is a table: {x, y}" : "");
 }
 
 c10::IValue to_ivalue(lua_State* L, int index, const OverloadParam& param, const std::string& what) {

@@ -122,7 +122,7 @@ class IndexReader {
       throw std::invalid_argument(
           "a tensor is indexed by an int, {from, to, step}, \":\", \"...\", \"new\", a mask or a tensor of "
           "indices, got " +
-          describe(L_, -1));
+          describe(L_, -1) + (lua_type(L_, -1) == LUA_TNUMBER ? "; // divides to an int, / to a float" : ""));
     }
   }
 

@@ -73,10 +73,19 @@ void check_bits(lua_State* L, const Binary& op) {
   }
 }
 
+/// `m ^ n` of masks, which is the exclusive or in Python.
+void check_power(lua_State* L, const Binary& op) {
+  const at::Tensor *base = test_tensor(L, 1), *exponent = test_tensor(L, 2);
+  const bool masks = base && exponent && base->scalar_type() == at::kBool && exponent->scalar_type() == at::kBool;
+  if (masks && std::string_view(op.sign) == "^")
+    throw std::invalid_argument("`^` is the power, and takes no two masks; the exclusive or is m ~ n, or m ~= n");
+}
+
 template <const Binary& op>
 int binary(lua_State* L) {
   check_operands(L, op.sign);
   check_bits(L, op);
+  check_power(L, op);
   lua_settop(L, 2);
   if (is_any_tensor(L, 1)) return call_named(L, op.name, 1, 2);
   if (op.swaps) lua_insert(L, 1);  // [1] = tensor, [2] = number
