@@ -262,7 +262,7 @@ function core.merge_branches(chain, deciding, merge)
   return merge((decide_eagerly(chain, #chain)))
 end
 
---- Branches on samples all run, each for its own: what they assign in the place of returning it would be the last one's.
+--- Branches on samples all run, each for its own: what they assign, and do not return, would be the last one's.
 local function expect_results(chain, number)
   if number > 0 then
     return

@@ -15,8 +15,8 @@ int push_own_field(lua_State* L, int index, const char* name);
 /// six; empty where there is none. Runs no Lua code.
 std::string fields_text(lua_State* L, int index);
 
-/// What the table at `index` holds besides the elements of its list, as messages show it: "a field 'dtype' (...)"; empty
-/// where there is nothing. Runs no Lua code.
+/// What the table at `index` holds besides the elements of its list, as messages show it: "a field 'dtype' (...)";
+/// empty where there is nothing. Runs no Lua code.
 std::string beside_list(lua_State* L, int index);
 
 /// Whether `name` is a function among the globals. Runs no Lua code.

@@ -72,7 +72,7 @@ class SampleSearch {
     SampleFact::Kind kind;
     bool is_comparison;
     Witnesses with = {}, without = {};
-    size_t count = 0;  // of samples that had it
+    size_t count = 0;   // of samples that had it
     bool told = false;  // as news
   };
   using Facts = std::vector<size_t>;  // of one sample, in the order of the steps

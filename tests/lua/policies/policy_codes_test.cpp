@@ -106,11 +106,11 @@ TEST_CASE("a script reads its codes by name, above the call of policy too, and i
   CHECK(triage::flags::repr(f) == "ErrorFlags(2 samples, 1 errors: 1xCODE_4 @ a)");
   CHECK(triage::flags::repr(f, {.codes = policy.signature().codes}) ==
         "ErrorFlags(2 samples, 1 errors: 1xMISSING @ a)");
-  CHECK_THROWS_WITH_AS(
-      runtime.load_source("return policy {outputs = {'f'}, codes = {MISSING = 4}, run = function(z)\n"
-                          "  return push(err.new(z), err.MISING, 'a') end}",
-                          "misspelt.lua"),
-      doctest::Contains("misspelt.lua:2:27: err has no 'MISING'; did you mean 'MISSING'?"), triage::LoadError);
+  CHECK_THROWS_WITH_AS(runtime.load_source("return policy {outputs = {'f'}, codes = {MISSING = 4}, run = function(z)\n"
+                                           "  return push(err.new(z), err.MISING, 'a') end}",
+                                           "misspelt.lua"),
+                       doctest::Contains("misspelt.lua:2:27: err has no 'MISING'; did you mean 'MISSING'?"),
+                       triage::LoadError);
 }
 
 TEST_CASE("two calls of policy in one script share its names") {

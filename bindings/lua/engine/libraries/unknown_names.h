@@ -23,8 +23,9 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
                                        const std::vector<std::string>& host_functions, const WrittenCodes& codes = {});
 
 /// Throws LoadError for the first global, or field of one, that the source uses where nil makes no sense, and that
-/// neither it nor the environment of `state` has. Quiet where the source may make globals in ways that its text does not show. False where
-/// it is to be asked again once the source has run (`has_run`): its modules may define what it uses.
+/// neither it nor the environment of `state` has. Quiet where the source may make globals in ways that its text does
+/// not show. False where it is to be asked again once the source has run (`has_run`): its modules may define what it
+/// uses.
 bool refuse_unknown_globals(ScriptState& state, std::string_view source, const std::string& path, bool has_run = false);
 
 /// What a trusted script says in Python's way and Lua takes, "2:7: ...": names that are nil in the table `environment`,

@@ -178,8 +178,7 @@ class ForeignSyntaxFinder {
            is_zero(inside(*e->right));
   }
 
-  static constexpr const char* kNeverNan =
-      ", for each element of a tensor too; write x:isnan() to find NaN";
+  static constexpr const char* kNeverNan = ", for each element of a tensor too; write x:isnan() to find NaN";
 
   /// `not x == 4`, `x.dtype == "float32"`, `type(x) == "Tensor"`.
   void never_equal(const Expression& e) {
@@ -190,11 +189,12 @@ class ForeignSyntaxFinder {
       warn(left.line, left.column, "`not` binds more tightly than a comparison: write x ~= y, or not (x == y)");
     if (right.kind != ExpressionKind::String) return;
     if (is_field(inside(left), "dtype"))
-      warn(e.op_line, e.op_column, "a dtype is no text, and differs from each; write x.dtype == torch." +
-                                       std::string(last_part(right.text)));
+      warn(e.op_line, e.op_column,
+           "a dtype is no text, and differs from each; write x.dtype == torch." + std::string(last_part(right.text)));
     if (called_global(inside(left)) == "type" && !contains(kTypes, right.text))
-      warn(e.op_line, e.op_column, "`type` never gives \"" + right.text +
-                                       "\"; write torch.is_tensor(x) for a tensor, type(x) == \"number\" for a number");
+      warn(e.op_line, e.op_column,
+           "`type` never gives \"" + right.text +
+               "\"; write torch.is_tensor(x) for a tensor, type(x) == \"number\" for a number");
   }
 
   void comparison(const Expression& e) {
@@ -205,8 +205,7 @@ class ForeignSyntaxFinder {
     if (!is_nan(*e.left) && !is_nan(*e.right)) return;
     const bool always = e.op == Operator::NotEqual;
     warn(e.op_line, e.op_column,
-         std::string("a comparison with NaN is ") + (always ? "always true" : "never true") +
-             kNeverNan);
+         std::string("a comparison with NaN is ") + (always ? "always true" : "never true") + kNeverNan);
   }
 
   void condition(const Expression& e) {
@@ -315,15 +314,17 @@ class ForeignSyntaxFinder {
     (is_one ? second_of_pair_ : first_of_pair_)[object.variable] = true;
     if (other)
       warn(e.op_line, e.op_column,
-           "'" + object.text + "' holds the values alone, and this is one of their rows; a call that gives values and "
-           "indices returns both: local values, indices = x:max(1)");
+           "'" + object.text +
+               "' holds the values alone, and this is one of their rows; a call that gives values and "
+               "indices returns both: local values, indices = x:max(1)");
   }
 
   /// `n--1`: the rest of the line is a comment.
   void decrement(const Expression& e) {
     if (source_.substr(e.end, 2) != "--" || e.end + 2 >= source_.size() || !decrements_.insert(e.end).second) return;
     if (source_[e.end + 2] < '0' || source_[e.end + 2] > '9') return;
-    warn(e.end_line, e.column, "-- begins a comment, so that the rest of this line is not read; write x - -1, or x + 1");
+    warn(e.end_line, e.column,
+         "-- begins a comment, so that the rest of this line is not read; write x - -1, or x + 1");
   }
 
   /// `x:eq(0/0)`, `IF(mask, a, b)`.
@@ -333,8 +334,8 @@ class ForeignSyntaxFinder {
     const std::string_view name = method ? std::string_view(e.text) : last_part(path);
     const bool compares = contains(kComparingMethods, name) && (method || path.rfind("torch.", 0) == 0);
     if (compares && !e.items.empty() && is_nan(*e.items.back()))
-      warn(e.line, e.column, std::string("a comparison with NaN is ") + (name == "ne" ? "always true" : "never true") +
-                                 kNeverNan);
+      warn(e.line, e.column,
+           std::string("a comparison with NaN is ") + (name == "ne" ? "always true" : "never true") + kNeverNan);
     if (path == "IF" && e.items.size() > 2)
       warn(e.line, e.column, "IF takes a condition and a function; to choose between two values write WHERE(m, a, b)");
   }
@@ -376,11 +377,11 @@ class ForeignSyntaxFinder {
 
   const Chunk& chunk_;
   const std::string_view source_;
-  std::set<const Expression*> calls_, arguments_;  // the texts of `x[[0, 2]]`, and all in calls
-  std::set<const Variable*> assigned_, filled_;  // filled: by t[i] = x
+  std::set<const Expression*> calls_, arguments_;                   // the texts of `x[[0, 2]]`, and all in calls
+  std::set<const Variable*> assigned_, filled_;                     // filled: by t[i] = x
   std::map<const Variable*, bool> first_of_pair_, second_of_pair_;  // r[0] and r[1] were seen
   std::set<size_t> decrements_;                                     // bytes of `--` that were looked at
-  std::map<const Variable*, const Expression*> held_;  // the first value of each local
+  std::map<const Variable*, const Expression*> held_;               // the first value of each local
   std::vector<Warning> warnings_;
 };
 

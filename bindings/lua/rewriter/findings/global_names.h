@@ -30,8 +30,8 @@ struct GlobalRead {
 /// source, and each field that is written as a constant name. `path` of a field stands once for each of its prefixes.
 struct GlobalReads {
   std::vector<GlobalRead> reads;
-  bool makes_globals = false;    // uses _G, load, ...: globals may come from where the text does not show it
-  std::vector<Warning> foreign;  // what foreign.h finds: for who loads the script without `check`
+  bool makes_globals = false;               // uses _G, load, ...: globals may come from where the text does not show it
+  std::vector<Warning> foreign;             // what foreign.h finds: for who loads the script without `check`
   std::vector<std::string> params, inputs;  // that a policy of the script declares
 };
 

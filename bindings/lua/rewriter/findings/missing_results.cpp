@@ -61,8 +61,8 @@ class MissingResultFinder {
     if (called_global(call) != "fix" || call.items.size() < 2) return;
     const Expression& flags = *call.items[1];
     if (flags.kind != ExpressionKind::Name || !flags.variable || !is_read_behind(*flags.variable, s.end)) return;
-    warn(call, "fix returns the values and the flags, and '" + flags.text +
-                   "' stays as it was: write z, " + flags.text + " = fix(...)");
+    warn(call, "fix returns the values and the flags, and '" + flags.text + "' stays as it was: write z, " +
+                   flags.text + " = fix(...)");
   }
 
   bool is_read_behind(const Variable& variable, size_t place) const {

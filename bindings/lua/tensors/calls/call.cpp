@@ -258,7 +258,8 @@ void push_named_operator(lua_State* L, const std::string& name, bool method) {
   const std::string shown = shown_name(qualified, method);
   const std::string hint = method ? rewriter::hint_of_method(name) : std::string(rewriter::hint_of_name(shown));
   if (!op && method && is_global_function(L, name))
-    throw std::invalid_argument("tensors have no method '" + name + "', which is a function: write " + name + "(x, ...)");
+    throw std::invalid_argument("tensors have no method '" + name + "', which is a function: write " + name +
+                                "(x, ...)");
   if (!op) {
     std::vector<std::string> close;
     for (std::string& candidate : close_operators(qualified)) {
