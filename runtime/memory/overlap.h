@@ -11,19 +11,30 @@
 /// decide.
 namespace triage {
 
+/// The bytes of a storage; empty where a tensor has no memory (undefined, sparse, meta). Who asks of one tensor again
+/// and again keeps it.
+struct MemoryRange {
+  const char *begin = nullptr, *end = nullptr;
+
+  bool overlaps(const MemoryRange& other) const {
+    const std::less<const char*> before;
+    return before(begin, other.end) && before(other.begin, end);
+  }
+};
+
+inline MemoryRange memory_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return {};
+  const at::Storage& storage = tensor.storage();
+  const auto* const first = static_cast<const char*>(static_cast<const void*>(storage.data()));
+  return first && storage.nbytes() > 0 ? MemoryRange{first, first + storage.nbytes()} : MemoryRange{};
+}
+
 /// Whether a write to one of them may change the other. Disjoint views of one storage count as shared, because a view
 /// may be made larger again. Tensors without memory (undefined, sparse, meta) share none.
 inline bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined() || !a.has_storage() || !b.has_storage()) return false;
   if (a.is_alias_of(b)) return true;
-  const auto first = [](const at::Tensor& tensor) {
-    return static_cast<const char*>(static_cast<const void*>(tensor.storage().data()));
-  };
-  const char *const of_a = first(a), *const of_b = first(b);
-  if (!of_a || !of_b || a.storage().nbytes() == 0 || b.storage().nbytes() == 0 || a.device() != b.device())
-    return false;
-  const std::less<const char*> before;
-  return before(of_a, of_b + b.storage().nbytes()) && before(of_b, of_a + a.storage().nbytes());
+  return a.device() == b.device() && memory_of(a).overlaps(memory_of(b));
 }
 
 inline bool shares_memory(const at::Tensor& tensor, at::ArrayRef<at::Tensor> others) {

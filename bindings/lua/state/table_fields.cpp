@@ -48,7 +48,7 @@ std::string beside_list(lua_State* L, int index) {
     const std::string key = value_text(L, -1);
     const bool text = lua_type(L, -1) == LUA_TSTRING;
     lua_pop(L, 1);
-    if (text) return "a field " + key + " (named arguments go in a table behind the list)";
+    if (text) return "a field '" + key.substr(1, key.size() - 2) + "' (named arguments go in a table behind the list)";
     return "an element [" + key + "] (the elements of a list are counted from 1, without gaps)";
   }
   return "";

@@ -246,6 +246,10 @@ class Ended:
         self._pending.append((event, step, verdict.to("cpu", non_blocking=True), requests))
         event.record()
 
+    def note_none(self) -> None:
+        """The next step ends no request, as is known without a look at its verdicts."""
+        next(self._steps)
+
     def tell(self, wait: bool = False) -> None:
         while self._pending:
             event, step, verdict, requests = self._pending[0]

@@ -100,6 +100,7 @@ class LogitsProcessor:
         given = {} if inputs is None else arguments.by_name("LogitsProcessor", "inputs", inputs, "tensors and functions")
         self._inputs = dict(given)
         self._steps = Steps(policies, eos, params, ("request_ids", "history", *self._inputs))
+        self._asks = any(self._steps.asks_for(name) for name in ("request_ids", "history", *self._inputs))
         for name in self._inputs:
             if not self._steps.asks_for(name):
                 raise InputError(f"No policy asks for the input `{name}`: {', '.join(each.key for each in self._steps.policies)}.")
@@ -127,22 +128,35 @@ class LogitsProcessor:
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self._find_step(input_ids, scores)
         finished = cache(partial(self._finished, input_ids))
+        given = self._given(input_ids, scores.device, finished) if self._asks else {}
+        scores, verdict, f = self._steps.run(scores, given, self._names)
+        if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
+            scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
+        is_clean = not comes_later(verdict) and not any(verdict.tolist())
+        if not is_clean:
+            verdict = verdict.masked_fill(finished(), 0)
+        self._verdicts.append(verdict)
+        self._flags.append(f)
+        if self._assisted:
+            return scores
+        if is_clean and self._noted == len(self._verdicts) - 1:  # most steps: between those of the model each microsecond counts
+            self._noted += 1
+            self._ended.note_none()
+        else:
+            self._note_ends()
+        return scores
+
+    def _given(self, input_ids: Tensor, device: torch.device, finished: Callable[[], Tensor]) -> dict[str, Callable[[], Tensor]]:
         given: dict[str, Callable[[], Tensor]] = {
-            "request_ids": lambda: self._request_ids(scores.device).masked_fill(finished(), -1),
+            "request_ids": lambda: self._request_ids(device).masked_fill(finished(), -1),
             "history": lambda: self._history(input_ids),
         }
         for name, each in self._inputs.items():
             given[name] = partial(each, input_ids) if callable(each) else partial(_as_it_is, each)
-        scores, verdict, f = self._steps.run(scores, given, lambda: [str(self._first + row // self._beams) for row in range(self._rows)])
-        if self._beams > 1:  # the token `eos` has the score 0 in a row that ends, which no healthy hypothesis can have
-            scores = scores + torch.where(verdict == 2, _LAST_CHOICE, -0.0).to(scores.dtype).unsqueeze(1)
-        if comes_later(verdict) or any(verdict.tolist()):
-            verdict = verdict.masked_fill(finished(), 0)
-        self._verdicts.append(verdict)
-        self._flags.append(f)
-        if not self._assisted:
-            self._note_ends()
-        return scores
+        return given
+
+    def _names(self) -> list[str]:
+        return [str(self._first + row // self._beams) for row in range(self._rows)]
 
     def _note_ends(self, steps: int | None = None, wait: bool = False) -> None:
         for verdict in self._verdicts[self._noted : steps]:

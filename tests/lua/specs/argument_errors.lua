@@ -129,3 +129,16 @@ test("errors of arguments name the method and the script's line, of every method
   end
   assert(check_all(methods) > 25)
 end)
+
+test("a list with other keys than its places is refused, of tensors, sizes and numbers", function()
+  local z = torch.ones({2, 3})
+  local from_zero, with_gap = {z}, {z}
+  from_zero[0], with_gap[3] = z, z
+  fails(function() torch.cat(from_zero) end, "an element [0] (the elements of a list are counted from 1, without gaps)")
+  fails(function() torch.cat(with_gap) end, "an element [3]")
+  fails(function() torch.stack({z, dim = 1}) end, "a field 'dim'")
+  fails(function() z:reshape({3, 2, copy = true}) end, "a field 'copy'")
+  fails(function() torch.tensor({1, 2, dtype = torch.int8}) end, "a field 'dtype' (named arguments go in a table behind")
+  fails(function() torch.tensor({{1, 2}, {3, 4, x = 5}}) end, "element [2] is a list with a field 'x'")
+  fails(function() torch.autograd.grad({z, z, create_graph = true}, {z}) end, "a field 'create_graph'")
+end)

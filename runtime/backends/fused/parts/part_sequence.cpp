@@ -169,29 +169,43 @@ bool PartSequence::run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, 
   };
   if (direct_) return run_part(0, [&](StepTimes* times) { return whole_->run_loops(inputs, outputs, call, times); });
   if (shared_) shared_->begin_call(inputs);
-  Tensors file(inputs.begin(), inputs.end()), made;
-  file.insert(file.end(), constants_.begin(), constants_.end());
-  file.resize(count_);
+  RegisterFile file{{inputs.begin(), inputs.end()}, {}};
+  file.tensors.insert(file.tensors.end(), constants_.begin(), constants_.end());
+  file.memory.reserve(count_);
+  for (const at::Tensor& tensor : file.tensors) file.memory.push_back(memory_of(tensor));
+  file.tensors.resize(count_);
+  file.memory.resize(count_);
+  Tensors made;
   bool fits = true;
   for (size_t number = 0; number < steps_.size(); ++number) {
     const PartStep& step = steps_[number];
     made.clear();
-    fits &= run_part(number, [&](StepTimes* times) { return run(step, file, inputs, made, call, times); });
-    if (step.may_share) own_outputs(step, file, inputs, made);
-    for (size_t i = 0; i < made.size(); ++i) file[step.outputs[i]] = std::move(made[i]);
-    for (const size_t at : step.done) file[at].reset();
+    fits &= run_part(number, [&](StepTimes* times) { return run(step, file, made, call, times); });
+    if (step.may_share) own_outputs(step, file, made);
+    keep_results(step, file, made);
   }
-  for (const size_t at : outputs_) outputs.push_back(is_lasting(at) ? own_copy(file[at]) : file[at]);
+  for (const size_t at : outputs_) outputs.push_back(is_lasting(at) ? own_copy(file.tensors[at]) : file.tensors[at]);
   return fits;
 }
 
-bool PartSequence::run(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
-                       const CallContext& call, StepTimes* times) const {
+void PartSequence::keep_results(const PartStep& step, RegisterFile& file, Tensors& made) const {
+  for (size_t i = 0; i < made.size(); ++i) {
+    file.memory[step.outputs[i]] = memory_of(made[i]);
+    file.tensors[step.outputs[i]] = std::move(made[i]);
+  }
+  for (const size_t at : step.done) {
+    file.tensors[at].reset();
+    if (is_made(at)) file.memory[at] = {};
+  }
+}
+
+bool PartSequence::run(const PartStep& step, const RegisterFile& file, Tensors& made, const CallContext& call,
+                       StepTimes* times) const {
   Tensors given, donated;
-  for (const size_t at : step.inputs) given.push_back(file[at]);
+  for (const size_t at : step.inputs) given.push_back(file.tensors[at]);
   if (step.overwrites)
     for (const size_t at : step.inputs)
-      if (is_made(at) && has(step.done, at) && is_alone(at, file, inputs)) donated.push_back(file[at]);
+      if (is_made(at) && has(step.done, at) && is_alone(at, file)) donated.push_back(file.tensors[at]);
   if (!step.group) {
     step.run->run(given, made, {call.deadline, donated});
     return true;
@@ -201,24 +215,24 @@ bool PartSequence::run(const PartStep& step, const Tensors& file, at::ArrayRef<a
 }
 
 /// Whether nobody else has the memory of register `at`, which is all that there is of it.
-bool PartSequence::is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const {
-  const at::Tensor& tensor = file[at];
-  if (!tensor.defined() || !tensor.has_storage() || !is_all_of_its_memory(tensor)) return false;
-  if (shares_memory(tensor, inputs) || shares_memory(tensor, constants_)) return false;
-  for (size_t i = num_inputs_ + constants_.size(); i < file.size(); ++i)
-    if (i != at && share_memory(file[i], tensor)) return false;
+bool PartSequence::is_alone(size_t at, const RegisterFile& file) const {
+  const at::Tensor& tensor = file.tensors[at];
+  const MemoryRange& memory = file.memory[at];
+  if (memory.begin == memory.end || !is_all_of_its_memory(tensor)) return false;
+  for (size_t i = 0; i < file.memory.size(); ++i)
+    if (i != at && file.memory[i].overlaps(memory)) return false;
   return true;
 }
 
 /// Copies of the results of ATen that leave the graph and have the memory of something else.
-void PartSequence::own_outputs(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs,
-                               Tensors& made) const {
+void PartSequence::own_outputs(const PartStep& step, const RegisterFile& file, Tensors& made) const {
   for (size_t i = 0; i < made.size(); ++i) {
     if (!has(outputs_, step.outputs[i])) continue;
     const bool lent = std::any_of(step.inputs.begin(), step.inputs.end(), [&](size_t at) {
-      const bool handed_on = is_made(at) && has(step.done, at) && is_alone(at, file, inputs) && made[i].defined() &&
-                             made[i].nbytes() == file[at].nbytes();
-      return share_memory(file[at], made[i]) && !handed_on;
+      const at::Tensor& input = file.tensors[at];
+      const bool handed_on = is_made(at) && has(step.done, at) && is_alone(at, file) && made[i].defined() &&
+                             made[i].nbytes() == input.nbytes();
+      return share_memory(input, made[i]) && !handed_on;
     });
     if (lent || shares_memory(made[i], constants_)) made[i] = own_copy(made[i]);
   }

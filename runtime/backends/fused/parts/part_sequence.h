@@ -10,6 +10,7 @@
 #include "runtime/backends/fused/parts/loop_group.h"
 #include "runtime/backends/fused/parts/output_pool.h"
 #include "runtime/backends/fused/parts/part_times.h"
+#include "runtime/memory/overlap.h"
 
 namespace triage::fused {
 
@@ -39,6 +40,11 @@ class PartSequence {
     bool keeps = false;                // its results are later calls', too
     Registers inputs, outputs, done;   // done: what nobody reads after it
   };
+  /// The registers of a call. The memory of an input stays the host's when no step reads it any more.
+  struct RegisterFile {
+    Tensors tensors;
+    std::vector<MemoryRange> memory;
+  };
   void add_step(const FusionGroup& part, bool leaves);
   OutputPool& pool_of_call();
   void find_last_uses();
@@ -50,10 +56,11 @@ class PartSequence {
   bool is_lasting(size_t at) const { return (at >= num_inputs_ && at < num_inputs_ + constants_.size()) || kept_[at]; }
   bool is_made(size_t at) const { return at >= num_inputs_ + constants_.size() && !is_lasting(at); }
   bool run_parts(at::ArrayRef<at::Tensor> inputs, Tensors& outputs, const CallContext& call, TimedCall* timed) const;
-  bool run(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made,
-           const CallContext& call, StepTimes* times) const;
-  bool is_alone(size_t at, const Tensors& file, at::ArrayRef<at::Tensor> inputs) const;
-  void own_outputs(const PartStep& step, const Tensors& file, at::ArrayRef<at::Tensor> inputs, Tensors& made) const;
+  bool run(const PartStep& step, const RegisterFile& file, Tensors& made, const CallContext& call,
+           StepTimes* times) const;
+  void keep_results(const PartStep& step, RegisterFile& file, Tensors& made) const;
+  bool is_alone(size_t at, const RegisterFile& file) const;
+  void own_outputs(const PartStep& step, const RegisterFile& file, Tensors& made) const;
   size_t add(const graph::Value* value) { return registers_.emplace(value, registers_.size()).first->second; }
 
   c10::Device device_;
