@@ -250,8 +250,8 @@ TEST_CASE("T31: bad rows take other ways into a layer") {
   for (const char* body : {
            "local y = M.act(z)",
            "local y = L(err.map_err(f, z, function(x) return torch.zeros_like(x) end))",
-           "local y = fix(z, f, 'x', {codes = {err.NAN, err.INF}}) y = L(y)",
-           "local y = fix(z, f, 'x', {codes = chosen}) y = L(y)",
+           "local y y, f = fix(z, f, 'x', {codes = {err.NAN, err.INF}}) y = L(y)",
+           "local y y, f = fix(z, f, 'x', {codes = chosen}) y = L(y)",
            "local y = err.map_ok(f, z, function(x) return L(x:nan_to_num()) end)",
            "local y = L(err.take_ok_p(f, z))",
            "local y = helper(z)",
@@ -262,7 +262,7 @@ TEST_CASE("T31: bad rows take other ways into a layer") {
   CHECK(says(findings(layers + "return function(z)\nlocal f = err.ensure_mask(err.new(z), torch.isfinite(z):all(-1), "
                                "err.NAN, 'x')\nreturn L(z), f end"),
              "4:8", "by err.ensure_mask in line 3"));
-  CHECK(findings(layers + "return function(z)\nlocal f = flag_nan(z, 'x')\nz = fix(z, f, 'x', {codes = {err.NAN}})\n"
+  CHECK(findings(layers + "return function(z)\nlocal f = flag_nan(z, 'x')\nz, f = fix(z, f, 'x', {codes = {err.NAN}})\n"
                           "return L(z), f end") == "");
   CHECK(says(findings(layers + "return function(z)\nlocal f = flag_nan(z, 'x')\nf = flag_inf(z, 'x', f)\n"
                                "z, f = fix(z, f, 'x', {codes = {err.INF}})\nreturn L(z), f end"),

@@ -47,10 +47,11 @@ return policy {
     local row, place = torch.arange(ids:size(0), device), torch.arange(places, device)
     local again = (id:eq(ids) & (row < row:unsqueeze(1))):any(1)
     local new = named & ~known:any(1) & ~again
-    local oldest = torch.where(busy, torch.iinfo(torch.int64).max, s.used * places + place):argsort()
+    local most = math.min(ids:size(0), places)
+    local _, oldest = torch.where(busy, torch.iinfo(torch.int64).max, s.used * places + place):topk(most, -1, false)
     local nth = new:cumsum(0) - 1
-    local turn = oldest[nth:clamp(0, places - 1)]:unsqueeze(1)
-    local takes = (new & (nth < places)):unsqueeze(1) & (turn == place) & ~busy
+    local turn = oldest[nth:clamp(0, most - 1)]:unsqueeze(1)
+    local takes = (new & (nth < most)):unsqueeze(1) & (turn == place) & ~busy
     local taken = takes:any(0)
     local table_ids = torch.where(taken, (takes * id):sum(0), s.ids)
 

@@ -79,8 +79,7 @@ void TokenStream::expect_closing(TokenKind kind, TokenKind opening, int line) {
 
 void TokenStream::expect_closing(char closing, char opening, int line) {
   if (accept(closing)) return;
-  const bool item_follows = at(TokenKind::Name) || at(TokenKind::String) || at(TokenKind::Integer);
-  if (opening == '{' && item_follows && hint_of_text(lexer_.source(), token_.begin).text.empty())
+  if (opening == '{' && at(TokenKind::Name) && hint_of_text(lexer_.source(), token_.begin).text.empty())
     fail("'}' expected (to close '{' at line " + std::to_string(line) + ")", "a comma separates the items of a table");
   fail_unclosed(show_token(TokenKind::Character, closing), show_token(TokenKind::Character, opening), line);
 }
