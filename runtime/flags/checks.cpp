@@ -47,7 +47,8 @@ void rows(const char* op, const char* name, const Tensor& tensor, const Tensor& 
   strided(op, name, tensor);
   if (tensor.dim() != 1 || tensor.size(0) != like.size(0)) {
     refuse(op, "`", name, "` must have one element a sample, shape (", like.size(0), ",); got shape ", tensor.sizes(),
-           tensor.dim() > 1 ? ". Reduce the other dims first, e.g. with flatten(1).any(1)." : ".");
+           tensor.dim() > 1 ? ". Reduce the other dims first, e.g. with flatten(1).any(1), in Lua flatten(1):any(1)."
+                            : ".");
   }
   same_device(op, name, tensor, like, like_name);
 }

@@ -138,7 +138,7 @@ test("a list with other keys than its places is refused, of tensors, sizes and n
   fails(function() torch.cat(with_gap) end, "an element [3]")
   fails(function() torch.stack({z, dim = 1}) end, "mixes options with list elements")
   fails(function() torch.stack({z, dim = 1}, 0) end, "a field 'dim'")
-  fails(function() torch.tensor({1, 2, dtype = torch.int8}) end, "a field 'dtype' (named arguments go in a table behind")
+  fails(function() torch.tensor({1, 2, dtype = torch.int8}) end, "a field 'dtype' (named arguments go in a table")
   fails(function() torch.tensor({{1, 2}, {3, 4, x = 5}}) end, "element [2] is a list with a field 'x'")
   fails(function() torch.autograd.grad({z, z, create_graph = true}, {z}) end, "a field 'create_graph'")
 end)

@@ -73,16 +73,16 @@ test("T15: other conditions are errors that say what to do", function()
 end)
 
 test("T15: branches on samples that return nothing are an error, in a script and captured", function()
-  local z = torch.tensor({{1.0}, {-1.0}})
+  local signs = torch.tensor({{1.0}, {-1.0}})
   local function assigns(x)
     local y
     IF(x:sum(1) > 0, function() y = x end):ELSE(function() y = x * 2 end)
     return y
   end
-  fails(function() assigns(z) end, "the branches return nothing")
-  fails(function() triage.compile(assigns, {fullgraph = true})(z) end, "the branches return nothing")
+  fails(function() assigns(signs) end, "the branches return nothing")
+  fails(function() triage.compile(assigns, {fullgraph = true})(signs) end, "the branches return nothing")
   local taken
-  IF(z:sum() > 10, function() taken = true end):ELSE(function() taken = false end)   -- of the batch: one runs
+  IF(signs:sum() > 10, function() taken = true end):ELSE(function() taken = false end)   -- of the batch: one runs
   eq(taken, false)
 end)
 

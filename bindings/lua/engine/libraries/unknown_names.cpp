@@ -208,6 +208,7 @@ constexpr std::array<std::string_view, 8> stand_for_values = {"True", "TRUE", "F
 /// Whether nil is what the script means, or may be.
 bool may_be_nil(const GlobalRead& read, const std::set<std::string>& tested) {
   if (std::find(stand_for_values.begin(), stand_for_values.end(), read.path) != stand_for_values.end()) return false;
+  if (read.use == Use::Kept && rewriter::hint_of_name(read.path).empty()) return true;
   return read.use == Use::Tested || tested.count(read.path) || read.protected_call ||
          std::find(stand_for_nil.begin(), stand_for_nil.end(), read.path) != stand_for_nil.end();
 }

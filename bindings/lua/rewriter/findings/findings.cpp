@@ -247,6 +247,12 @@ class FindingsChecker {
 
   void dropped_result(const Expression& call) {
     const std::string path = called_global(call);
+    const bool of_torch = path.rfind("torch.", 0) == 0 && computes(path.substr(6));
+    const bool of_tensor = call.kind == ExpressionKind::MethodCall && computes(call.text) &&
+                           value_of_local(call.left)->kind != ExpressionKind::Table;
+    if (of_torch || of_tensor)
+      return warn(call, "the result of " + (of_torch ? path : "x:" + call.text) +
+                            "(...) is dropped, and nothing else changes: tensors are values; write x = ...");
     if (!is_functional(path)) return;
     const std::string use = path == "fix"             ? "`z, f = fix(...)`"
                             : flags_result(path) == 0 ? "`f = " + path + "(...)`"
@@ -321,10 +327,9 @@ class FindingsChecker {
     if (!options_.policy || depth_ == 0 || !is_method(e, "item") || !e.items.empty() || in_tests_ > 0 ||
         numbers_in_graphs_)
       return;
-    warn_at_operator(
-        e,
-        "item() takes a number out of a tensor: the call waits for it, and the graph breaks here; keep it "
-        "a tensor (operations take 0-dim tensors for numbers), or set triage.config.capture_scalar_outputs");
+    warn_at_operator(e,
+                     "item() takes a number out of a tensor: the call waits for it, and the graph breaks here; keep it "
+                     "a tensor (operations take 0-dim tensors for numbers)");
   }
 
   // --- expressions

@@ -49,12 +49,18 @@ int foreign_index(const Expression& index) {
                                                                                                                 : 1;
 }
 
+/// Arithmetic or a call: more likely a tensor than a dim.
+bool is_computed(const Expression& e) {
+  return e.kind == ExpressionKind::Binary || e.kind == ExpressionKind::Call || e.kind == ExpressionKind::MethodCall;
+}
+
 /// The call gives values and indices: `x:max(1)`, `torch.sort(x)`.
 bool gives_pair(const Expression& e) {
   const bool method = e.kind == ExpressionKind::MethodCall;
   const std::string path = method ? "torch." + e.text : called_global(e);
   if (path.rfind("torch.", 0) != 0) return false;
   const size_t given = e.items.size() + (method ? 1 : 0);
+  if (given == 2 && is_computed(*e.items.back())) return false;  // x:max(y) is by element
   for (const TwoResultOperator& pair : kPairs)
     if (path.compare(6, std::string::npos, pair.name) == 0) return given > pair.arguments;
   return false;
@@ -71,6 +77,8 @@ bool is_reduction(const Expression& e) { return e.kind == ExpressionKind::Method
 
 constexpr std::array<std::string_view, 8> kTypes = {"nil",   "number",   "string", "boolean",
                                                     "table", "function", "thread", "userdata"};
+constexpr std::array<std::string_view, 8> kAsking = {"any",      "all",   "isnan",         "isinf",
+                                                     "isfinite", "numel", "is_contiguous", "is_complex"};
 constexpr std::array<std::string_view, 6> kComparingMethods = {"eq", "ne", "lt", "le", "gt", "ge"};
 
 bool is_field(const Expression& e, std::string_view name) {
@@ -124,11 +132,12 @@ class ForeignSyntaxFinder {
     for (const Statement& s : chunk.statements) {
       for (const Expression* const target : s.targets) {
         assigned_.insert(target->variable);
-        if (target->kind == ExpressionKind::Index) filled_.insert(inside(*target->left).variable);
+        if (target->kind == ExpressionKind::Index) ++names_[inside(*target->left).variable];  // it is no reading
       }
       if (s.kind == StatementKind::Local)
         for (size_t i = 0; i < std::min(s.variables.size(), s.values.size()); ++i) held_[s.variables[i]] = s.values[i];
     }
+    for (const Expression& e : chunk.expressions) note_name(e);
     for (const Expression& e : chunk.expressions)
       if (e.bare_argument)
         calls_.insert(e.items[0]);
@@ -161,6 +170,13 @@ class ForeignSyntaxFinder {
   }
 
  private:
+  /// How often a variable stands in the text, and how often to be indexed or measured: elsewhere it may be changed.
+  void note_name(const Expression& e) {
+    if (e.kind == ExpressionKind::Name && e.variable) ++names_[e.variable];
+    const bool reads = e.kind == ExpressionKind::Index || (e.kind == ExpressionKind::Unary && e.op == Operator::Length);
+    if (reads && e.left->kind == ExpressionKind::Name) ++reads_[e.left->variable];
+  }
+
   void warn(int line, int column, const std::string& message) { warnings_.push_back({line, column, message}); }
 
   /// What a local holds for good, else the expression itself.
@@ -168,6 +184,14 @@ class ForeignSyntaxFinder {
     const Expression& e = inside(expression);
     const auto found = e.kind == ExpressionKind::Name && e.variable ? held_.find(e.variable) : held_.end();
     return found != held_.end() && !assigned_.count(e.variable) ? inside(*found->second) : e;
+  }
+
+  /// What the path begins with is a table of the script: `info.dtype`, `spec.device.type`.
+  bool is_of_own_table(const Expression& expression) const {
+    constexpr int most_fields = 8;  // each link of a chain asks, and chains have no limit
+    const Expression* e = &inside(expression);
+    for (int fields = 0; fields < most_fields && e->kind == ExpressionKind::Index; ++fields) e = &inside(*e->left);
+    return held(*e).kind == ExpressionKind::Table;
   }
 
   /// `0/0`, `-(0/0)`, or a local that holds it for good.
@@ -188,7 +212,7 @@ class ForeignSyntaxFinder {
     if (left.kind == ExpressionKind::Unary && left.op == Operator::Not && is_literal)
       warn(left.line, left.column, "`not` binds more tightly than a comparison: write x ~= y, or not (x == y)");
     if (right.kind != ExpressionKind::String) return;
-    if (is_field(inside(left), "dtype"))
+    if (is_field(inside(left), "dtype") && !is_of_own_table(left))
       warn(e.op_line, e.op_column,
            "a dtype is no text, and differs from each; write x.dtype == torch." + std::string(last_part(right.text)));
     if (called_global(inside(left)) == "type" && !contains(kTypes, right.text))
@@ -202,7 +226,7 @@ class ForeignSyntaxFinder {
       warn(e.op_line, e.op_column,
            "a chain of comparisons compares the result of the first one; for tensors write " + unchained(e, source_) +
                ", for plain values `and` in the place of &");
-    if (!is_nan(*e.left) && !is_nan(*e.right)) return;
+    if (is_nan(*e.left) == is_nan(*e.right)) return;  // of both sides: n ~= n asks for NaN
     const bool always = e.op == Operator::NotEqual;
     warn(e.op_line, e.op_column,
          std::string("a comparison with NaN is ") + (always ? "always true" : "never true") + kNeverNan);
@@ -210,6 +234,11 @@ class ForeignSyntaxFinder {
 
   void condition(const Expression& e) {
     const Expression &here = inside(e), &value = held(e);
+    const bool names_method = here.kind == ExpressionKind::Index && here.right->kind == ExpressionKind::String &&
+                              contains(kAsking, here.right->text);
+    if (names_method && here.left->kind == ExpressionKind::Name && !is_of_own_table(here))
+      warn(here.op_line, here.op_column,
+           "this is a function, so that the condition always holds; call it: x:" + here.right->text + "()");
     const bool is_item = value.kind == ExpressionKind::MethodCall && value.text == "item";
     if (is_number(value) || (is_item && is_reduction(inside(*value.left))))
       warn(here.line, here.column,
@@ -266,6 +295,7 @@ class ForeignSyntaxFinder {
   }
 
   void index(const Expression& e) {
+    if (is_of_own_table(*e.left)) return list_from_zero(e);
     const Expression& object = *e.left;
     const int at = foreign_index(*e.right);
     if (is_field(object, "device") && (is_field(e, "type") || is_field(e, "index")))
@@ -288,7 +318,8 @@ class ForeignSyntaxFinder {
            "shape is a list of Lua, which counts from 1, so that this is nil; write x:size(" +
                std::string(at == 0 ? "0" : "-1") + "), whose dims count from 0" +
                (at == 0 ? ", or x.shape[1]" : " and from the end"));
-    if (!gives_pair(object)) return;
+    const bool own_method = object.kind == ExpressionKind::MethodCall && is_of_own_table(*object.left);
+    if (own_method || !gives_pair(object)) return;
     const bool named =
         e.right->kind == ExpressionKind::String && (e.right->text == "values" || e.right->text == "indices");
     const bool numbered = at == 0 || (e.right->kind == ExpressionKind::Integer && e.right->text == "1");
@@ -299,15 +330,24 @@ class ForeignSyntaxFinder {
                "(...)" + (named ? "" : "; for a row of the values put the call in parentheses"));
   }
 
-  /// `t[0]` of a list, `r[0]` beside `r[1]` of both results of `x:max(1)`.
+  /// `t[0]` of a list whose elements all stand in its text.
+  void list_from_zero(const Expression& e) {
+    const Expression& object = inside(*e.left);
+    if (object.kind != ExpressionKind::Name || !object.variable || foreign_index(*e.right) != 0) return;
+    constexpr size_t most_bytes = 1000;  // which each place that reads the list reads again
+    const Expression& list = held(object);
+    if (list.end - list.begin > most_bytes) return;
+    const bool has_keys = source_.substr(list.begin, list.end - list.begin).find_first_of("[=") != std::string::npos;
+    const auto used = names_.find(object.variable), read = reads_.find(object.variable);
+    if (list.items.empty() || has_keys || read == reads_.end() || used->second != read->second) return;
+    warn(e.op_line, e.op_column, "a list of Lua counts from 1, so that this is nil; write " + object.text + "[1]");
+  }
+
+  /// `r[0]` beside `r[1]` of both results of `x:max(1)`.
   void of_local(const Expression& e, int at) {
     const Expression& object = inside(*e.left);
     if (object.kind != ExpressionKind::Name || !object.variable) return;
     const Expression& value = held(object);
-    const bool is_list = value.kind == ExpressionKind::Table && !value.items.empty() &&
-                         std::all_of(value.keys.begin(), value.keys.end(), [](const auto& key) { return key.empty(); });
-    if (is_list && at == 0 && !filled_.count(object.variable))
-      warn(e.op_line, e.op_column, "a list of Lua counts from 1, so that this is nil; write " + object.text + "[1]");
     const bool is_one = e.right->kind == ExpressionKind::Integer && e.right->text == "1";
     if (!gives_pair(value) || (at != 0 && !is_one)) return;
     bool& other = (is_one ? first_of_pair_ : second_of_pair_)[object.variable];
@@ -377,8 +417,9 @@ class ForeignSyntaxFinder {
 
   const Chunk& chunk_;
   const std::string_view source_;
-  std::set<const Expression*> calls_, arguments_;                   // the texts of `x[[0, 2]]`, and all in calls
-  std::set<const Variable*> assigned_, filled_;                     // filled: by t[i] = x
+  std::set<const Expression*> calls_, arguments_;  // the texts of `x[[0, 2]]`, and all in calls
+  std::set<const Variable*> assigned_;
+  std::map<const Variable*, size_t> names_, reads_;
   std::map<const Variable*, bool> first_of_pair_, second_of_pair_;  // r[0] and r[1] were seen
   std::set<size_t> decrements_;                                     // bytes of `--` that were looked at
   std::map<const Variable*, const Expression*> held_;               // the first value of each local

@@ -31,6 +31,7 @@ class ExpressionUses {
     for (const Statement& s : chunk.statements) {
       const bool condition = s.kind == StatementKind::If || s.kind == StatementKind::While;
       if (condition || s.kind == StatementKind::Repeat) note(s.values, Use::Tested);
+      if (s.kind == StatementKind::Local || s.kind == StatementKind::Assign) note(s.values, Use::Kept);
     }
     protected_.finish();
   }
@@ -76,6 +77,7 @@ class ExpressionUses {
   }
 
   void binary(const Expression& e) {
+    if (e.op == Operator::Or) note(e.right, Use::Kept);
     if (e.op == Operator::And || e.op == Operator::Or) return note(e.left, Use::Tested);
     if (e.op != Operator::Equal && e.op != Operator::NotEqual) return;
     note(e.left, Use::Tested);
@@ -121,7 +123,8 @@ const Variable* params_variable(const Expression& call, std::vector<std::string>
   names = params->keys;
   const std::vector<Variable*>& parameters = run->function->parameters;
   if (inputs && inputs->kind != ExpressionKind::Table) return nullptr;
-  const size_t place = inputs ? inputs->items.size() : parameters.size() - 1;
+  const size_t behind = field(table, "state") ? 2 : 1;  // run(z, p, s)
+  const size_t place = inputs ? inputs->items.size() : parameters.size() - behind;
   return place < parameters.size() ? parameters[place] : nullptr;
 }
 

@@ -20,7 +20,8 @@ struct GlobalRead {
   std::string path;  // "flag_nan", "err.NAN", "torch.linalg.norm"
   int line = 0, column = 0;
   enum class Use {
-    Needed,  // called, indexed, an argument, a result, a value: nil is an error there, or dropped in silence
+    Needed,  // called, indexed, an argument, a result, a field: nil is an error there, or dropped in silence
+    Kept,    // the value of a variable, or what follows `or`: it may be tested later
     Tested,  // a condition, `x == nil`, `type(x)`: nil may be meant
   } use = Use::Needed;
   bool protected_call = false;  // in a function that is an argument of pcall or xpcall

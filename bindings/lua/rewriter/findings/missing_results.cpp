@@ -62,7 +62,7 @@ class MissingResultFinder {
     const Expression& flags = *call.items[1];
     if (flags.kind != ExpressionKind::Name || !flags.variable || !is_read_behind(*flags.variable, s.end)) return;
     warn(call, "fix returns the values and the flags, and '" + flags.text + "' stays as it was: write z, " +
-                   flags.text + " = fix(...)");
+                   flags.text + " = fix(...), or z, _ = fix(...) for the values alone");
   }
 
   bool is_read_behind(const Variable& variable, size_t place) const {
