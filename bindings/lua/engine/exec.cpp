@@ -12,7 +12,6 @@
 #include <iterator>
 
 #include "runtime/distributed/dist_functions.h"
-#include "runtime/messages/logs/log.h"
 #include "runtime/messages/printable.h"
 
 namespace triage::lua {
@@ -41,8 +40,7 @@ int execute(const std::string& path, const std::string& chunk_name, const std::f
       const std::string source = read();
       push_chunk(*state, source, chunk_name);
       lua_pushglobaltable(L);
-      for (const std::string& words : foreign_words(L, -1, source, chunk_name))
-        messages::LogTo::current().write(LogLevel::warn, path + ":" + words, {{"path", path}});
+      for (const rewriter::Warning& found : foreign_words(L, -1, source, chunk_name)) tell_once(path, found);
       lua_pop(L, 1);
       reserve(L, arguments.size(), "too many arguments");
       for (const auto& argument : arguments) lua_pushlstring(L, argument.data(), argument.size());

@@ -51,9 +51,6 @@ int append_to_text(lua_State*, const void* bytes, size_t size, void* text) {
   return 0;
 }
 
-/// A name that begins with "=[" marks lines of ours: messages then name the line of the script that called.
-std::string chunk_name_of(const PreludeFile& file) { return "=[triage " + std::string(file.name) + "]"; }
-
 /// Of each file, with its lines, as Lua compiles it. Made once: to parse the prelude takes longer than all else that a
 /// state needs.
 const std::vector<std::string>& code_of_prelude(lua_State* L) {
@@ -63,7 +60,8 @@ const std::vector<std::string>& code_of_prelude(lua_State* L) {
   if (code.size() == prelude_files().size()) return code;
   code.clear();  // an error may have ended another thread's attempt
   for (const PreludeFile& file : prelude_files()) {
-    const std::string name = chunk_name_of(file);
+    // A name that begins with "=[" marks lines of ours: messages then name the line of the script that called.
+    const std::string name = "=[triage " + std::string(file.name) + "]";
     if (luaL_loadbufferx(L, file.source.data(), file.source.size(), name.c_str(), "t") != LUA_OK) lua_error(L);
     lua_dump(L, append_to_text, &code.emplace_back(), /*strip=*/0);
     lua_pop(L, 1);
@@ -89,10 +87,8 @@ void forward_fields(lua_State* L, int index, const std::string& prefix) {
 }
 
 void open_prelude(lua_State* L) {
-  const std::vector<std::string>& code = code_of_prelude(L);
-  for (size_t i = 0; i < code.size(); ++i) {
-    const std::string name = chunk_name_of(prelude_files()[i]);
-    if (luaL_loadbufferx(L, code[i].data(), code[i].size(), name.c_str(), "b") != LUA_OK) lua_error(L);
+  for (const std::string& code : code_of_prelude(L)) {
+    if (luaL_loadbufferx(L, code.data(), code.size(), "=prelude", "b") != LUA_OK) lua_error(L);
     push_core(L);
     lua_call(L, 1, 0);
   }

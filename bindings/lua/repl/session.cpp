@@ -89,8 +89,8 @@ struct Session::Interpreter {
       options.env = lua_gettop(L);
       options.policy = false;
       if (load_chunk(L, source, chunk_name, options) != LUA_OK) lua_error(L);
-      for (const std::string& words : foreign_words(L, options.env, source, chunk_name))
-        text += "warning: " + words.substr(words.find(": ") + 2) + "\n";
+      for (const rewriter::Warning& found : foreign_words(L, options.env, source, chunk_name))
+        text += "warning: " + found.message + "\n";
       call_for_all(L, 0);
       show(L, 2, text);
     });

@@ -115,23 +115,16 @@ class SampleSearch {
     for (const size_t fact : facts)
       if (!std::exchange(facts_[fact].told, true) && news.empty()) news = facts_[fact].what;
     for (size_t i = 0; i < facts.size(); ++i)
-      for (size_t k = i + 1; k < facts.size() && facts[i] < most_facts; ++k)
-        if (facts[k] < most_facts && note_pair(facts[i], facts[k]) && news.empty())
-          news = facts_[facts[i]].what + " and " + facts_[facts[k]].what;
+      for (size_t k = i + 1; k < facts.size() && facts[i] < most_facts; ++k) {
+        if (facts[k] >= most_facts) continue;
+        auto seen = pairs_[pair_of(facts[i], facts[k])];
+        if (!seen && news.empty()) news = facts_[facts[i]].what + " and " + facts_[facts[k]].what;
+        seen = true;
+      }
     return news;
   }
 
-  bool is_seen(size_t one, size_t other) const {
-    const auto [less, greater] = std::minmax(one, other);
-    return pairs_[less * most_facts + greater];
-  }
-
-  /// Whether no sample had both.
-  bool note_pair(size_t one, size_t other) {
-    if (is_seen(one, other)) return false;
-    const auto [less, greater] = std::minmax(one, other);
-    return pairs_[less * most_facts + greater] = true;
-  }
+  static size_t pair_of(size_t one, size_t other) { return std::min(one, other) * most_facts + std::max(one, other); }
 
   void note_sample(const TriedSample& sample, const Facts& facts, bool keeps) {
     std::string news = news_of(facts);
@@ -292,7 +285,7 @@ class SampleSearch {
     for (int tries = 0; tries < 16; ++tries) {
       const size_t one = below(count), other = below(count);
       const TriedSamples &with_one = facts_[one].with.samples, &with_other = facts_[other].with.samples;
-      if (one == other || with_one.empty() || with_other.empty() || is_seen(one, other)) continue;
+      if (one == other || with_one.empty() || with_other.empty() || pairs_[pair_of(one, other)]) continue;
       sample = with_one[below(with_one.size())];
       giver = with_other[below(with_other.size())];
       return;
@@ -378,7 +371,7 @@ class SampleSearch {
   size_t raising_ = 0;
   std::map<SampleFact::Key, size_t> ids_;
   std::vector<KnownFact> facts_;
-  std::vector<bool> pairs_ = std::vector<bool>(most_facts * most_facts);  // facts of one sample, the lesser first
+  std::vector<bool> pairs_ = std::vector<bool>(most_facts * most_facts);  // that a sample had
   std::set<Facts> combinations_;
   std::map<at::ScalarType, NumbersOfDtype> numbers_;
 };

@@ -2,6 +2,7 @@
 
 #include "bindings/lua/engine/script_state.h"
 #include "bindings/lua/rewriter/findings/global_names.h"
+#include "bindings/lua/rewriter/findings/vocabulary.h"
 #include "bindings/lua/rewriter/habits/habits.h"
 #include "bindings/lua/state/protected.h"
 #include "bindings/lua/values/describe.h"
@@ -82,22 +83,25 @@ bool is_field_of_torch(lua_State* L, const std::string& name) {
 /// What stands for Lua's nil elsewhere: a global of that name is nil, which is what is meant.
 constexpr std::array<std::string_view, 3> stand_for_nil = {"None", "null", "NULL"};
 
-bool among(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 /// Of a global that is a name in the declaration of the policy; empty for others.
 std::string declared_name(const rewriter::GlobalReads& reads, const std::string& name) {
-  if (among(reads.params, name))
+  if (rewriter::contains(reads.params, name))
     return "; a param is a field of the last parameter of `run`: run = function(z, p) ... p." + name;
-  if (among(reads.inputs, name)) return "; an input has the name that `run` gives it: run = function(" + name + ")";
+  if (rewriter::contains(reads.inputs, name))
+    return "; an input has the name that `run` gives it: run = function(" + name + ")";
   return {};
 }
 
-/// Of a global, `names` being those there are.
-std::string unknown_global(lua_State* L, const std::string& name, const std::vector<std::string>& names,
+std::vector<std::string> environment_names(lua_State* L, ScriptState& state) {
+  state.push_environment();
+  std::vector<std::string> names = keys_of(L, -1);
+  lua_pop(L, 1);
+  return names;
+}
+
+std::string unknown_global(lua_State* L, ScriptState& state, const std::string& name,
                            const rewriter::GlobalReads& reads) {
-  if (std::find(left_out.begin(), left_out.end(), name) != left_out.end())
+  if (rewriter::contains(left_out, name))
     return "policies have no '" + name + "' (the sandbox: no os, io, debug); trusted scripts run with triage exec";
   if (name == "dist")
     return "there is no 'dist' in this policy: the host gives it no group of processes (triage::define_dist)";
@@ -108,7 +112,7 @@ std::string unknown_global(lua_State* L, const std::string& name, const std::vec
   if (const std::string declared = declared_name(reads, name); !declared.empty()) return none + declared;
   if (const std::string_view hint = rewriter::hint_of_name(name); !hint.empty()) return none + "; " + std::string(hint);
   if (is_field_of_torch(L, name)) return none + "; did you mean 'torch." + name + "'?";
-  return none + did_you_mean(close_words(name, names));
+  return none + did_you_mean(close_words(name, environment_names(L, state)));
 }
 
 /// Pushes environment[root]; false and nothing where it has none.
@@ -154,13 +158,6 @@ std::string unknown_field(lua_State* L, ScriptState& state, const std::string& p
   return complaint;
 }
 
-std::vector<std::string> environment_names(lua_State* L, ScriptState& state) {
-  state.push_environment();
-  std::vector<std::string> names = keys_of(L, -1);
-  lua_pop(L, 1);
-  return names;
-}
-
 bool has_global(lua_State* L, ScriptState& state, const std::string& name) {
   if (!push_global(L, state, name)) return false;
   lua_pop(L, 1);
@@ -185,20 +182,8 @@ void add_params(std::vector<UnknownName>& unknown, std::string_view source, cons
   }
 }
 
-/// What the source says in another language's way and Lua takes, in the log: once for each place of a process, for a
-/// policy is loaded several times.
-void tell_once(const std::string& path, int line, int column, const std::string& message) {
-  constexpr size_t most = 1000;  // of a process; policies come and go
-  static auto& mutex = *new messages::ForkSafeMutex;
-  static auto& told = *new std::set<std::tuple<std::string, int, int, std::string>>;
-  {
-    const std::lock_guard lock(mutex);
-    if (told.size() >= most) told.clear();
-    if (!told.emplace(path, line, column, message).second) return;
-  }
-  messages::LogTo::current().write(LogLevel::warn,
-                                   path + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message,
-                                   {{"path", path}});
+std::string place_of(const std::string& path, const rewriter::Warning& found) {
+  return path + ":" + std::to_string(found.line) + ":" + std::to_string(found.column) + ": ";
 }
 
 /// A comparison with these is none with nil.
@@ -207,19 +192,18 @@ constexpr std::array<std::string_view, 8> stand_for_values = {"True", "TRUE", "F
 
 /// Whether nil is what the script means, or may be.
 bool may_be_nil(const GlobalRead& read, const std::set<std::string>& tested) {
-  if (std::find(stand_for_values.begin(), stand_for_values.end(), read.path) != stand_for_values.end()) return false;
+  if (rewriter::contains(stand_for_values, read.path)) return false;
   if (read.use == Use::Kept && rewriter::hint_of_name(read.path).empty()) return true;
   return read.use == Use::Tested || tested.count(read.path) || read.protected_call ||
-         std::find(stand_for_nil.begin(), stand_for_nil.end(), read.path) != stand_for_nil.end();
+         rewriter::contains(stand_for_nil, read.path);
 }
 
 /// Why a name stands for nothing; empty where it stands for something.
-std::string complaint_of(lua_State* L, ScriptState& state, const rewriter::GlobalReads& reads, const GlobalRead& read,
-                         const std::vector<std::string>& known) {
+std::string complaint_of(lua_State* L, ScriptState& state, const rewriter::GlobalReads& reads, const GlobalRead& read) {
   const bool field = is_field(read);
   if (!field && has_global(L, state, read.path)) return {};
   if (std::string trusted = trusted_name(read.path); !trusted.empty()) return trusted;
-  return field ? unknown_field(L, state, read.path) : unknown_global(L, read.path, known, reads);
+  return field ? unknown_field(L, state, read.path) : unknown_global(L, state, read.path, reads);
 }
 
 }  // namespace
@@ -236,10 +220,9 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
   in_protected_call(state->lua(), [&](lua_State* L) {
     add_code_fields(L, rewriter::declared_codes(source, "@" + path));
     add_code_fields(L, codes);
-    const std::vector<std::string> known = environment_names(L, *state);
     for (const GlobalRead& read : names.reads) {
       if (of_host.count(read.path)) continue;
-      const std::string message = complaint_of(L, *state, names, read, known);
+      const std::string message = complaint_of(L, *state, names, read);
       if (message.empty()) continue;
       unknown.push_back({read.line, read.column, message, !may_be_nil(read, tested) && !names.makes_globals});
     }
@@ -251,6 +234,18 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
   return unknown;
 }
 
+void tell_once(const std::string& path, const rewriter::Warning& found) {
+  constexpr size_t most = 1000;  // of a process; policies come and go
+  static auto& mutex = *new messages::ForkSafeMutex;
+  static auto& told = *new std::set<std::tuple<std::string, int, int, std::string>>;
+  {
+    const std::lock_guard lock(mutex);
+    if (told.size() >= most) told.clear();
+    if (!told.emplace(path, found.line, found.column, found.message).second) return;
+  }
+  messages::LogTo::current().write(LogLevel::warn, place_of(path, found) + found.message, {{"path", path}});
+}
+
 bool refuse_unknown_globals(ScriptState& state, std::string_view source, const std::string& path, bool has_run) {
   const auto look_at_clock = [&](size_t) { charge(state.lua(), 0); };
   const rewriter::GlobalReads names = rewriter::global_reads(source, "@" + path, {true, look_at_clock});
@@ -260,26 +255,22 @@ bool refuse_unknown_globals(ScriptState& state, std::string_view source, const s
   if (names.makes_globals) return true;
   const std::set<std::string> tested = tested_names(names);
   in_protected_call(state.lua(), [&](lua_State* L) {
-    for (const rewriter::Warning& found : names.foreign) tell_once(path, found.line, found.column, found.message);
-    const std::vector<std::string> known = environment_names(L, state);
+    for (const rewriter::Warning& found : names.foreign) tell_once(path, found);
     for (const GlobalRead& read : names.reads) {
       const bool refused = !may_be_nil(read, tested);
       if (!refused && rewriter::hint_of_name(read.path).empty()) continue;
-      const std::string message = complaint_of(L, state, names, read, known);
+      const std::string message = complaint_of(L, state, names, read);
       if (message.empty()) continue;
-      if (!refused) {
-        tell_once(path, read.line, read.column, message);
-        continue;
-      }
-      throw LoadError(path + ":" + std::to_string(read.line) + ":" + std::to_string(read.column) + ": " + message,
-                      {path, read.line});
+      const rewriter::Warning found{read.line, read.column, message};
+      if (refused) throw LoadError(place_of(path, found) + message, {path, read.line});
+      tell_once(path, found);
     }
   });
   return true;
 }
 
-std::vector<std::string> foreign_words(lua_State* L, int environment, std::string_view source,
-                                       const std::string& chunk_name) {
+std::vector<rewriter::Warning> foreign_words(lua_State* L, int environment, std::string_view source,
+                                             const std::string& chunk_name) {
   environment = lua_absindex(L, environment);
   const rewriter::GlobalReads names = rewriter::global_reads(source, chunk_name, {/*policy=*/false});
   std::vector<rewriter::Warning> found = names.foreign;
@@ -290,10 +281,7 @@ std::vector<std::string> foreign_words(lua_State* L, int environment, std::strin
     lua_pop(L, 1);
     if (!is_there) found.push_back({read.line, read.column, "'" + read.path + "' is nil; " + std::string(hint)});
   }
-  std::vector<std::string> messages;
-  for (const rewriter::Warning& warning : found)
-    messages.push_back(std::to_string(warning.line) + ":" + std::to_string(warning.column) + ": " + warning.message);
-  return messages;
+  return found;
 }
 
 }  // namespace triage::lua

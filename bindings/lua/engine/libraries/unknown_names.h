@@ -1,5 +1,6 @@
 #pragma once
 #include "bindings/lua/engine/policies/policy_codes.h"
+#include "bindings/lua/rewriter/rewriter.h"
 #include "bindings/lua/sandbox/sandbox.h"
 
 #include <string>
@@ -28,9 +29,13 @@ std::vector<UnknownName> unknown_names(std::string_view source, const std::strin
 /// uses.
 bool refuse_unknown_globals(ScriptState& state, std::string_view source, const std::string& path, bool has_run = false);
 
-/// What a trusted script says in Python's way and Lua takes, "2:7: ...": names that are nil in the table `environment`,
-/// and what rewriter/findings/foreign.h finds. Throws rewriter::SyntaxError.
-std::vector<std::string> foreign_words(lua_State* L, int environment, std::string_view source,
-                                       const std::string& chunk_name);
+/// What a trusted script says in Python's way and Lua takes: names that are nil in the table `environment`, and what
+/// rewriter/findings/foreign.h finds. Throws rewriter::SyntaxError.
+std::vector<rewriter::Warning> foreign_words(lua_State* L, int environment, std::string_view source,
+                                             const std::string& chunk_name);
+
+/// What a source says in another language's way and Lua takes, in the log: once for each place of a process, for a
+/// policy is loaded several times.
+void tell_once(const std::string& path, const rewriter::Warning& found);
 
 }  // namespace triage::lua

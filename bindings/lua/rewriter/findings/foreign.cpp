@@ -60,7 +60,8 @@ bool gives_pair(const Expression& e) {
   const std::string path = method ? "torch." + e.text : called_global(e);
   if (path.rfind("torch.", 0) != 0) return false;
   const size_t given = e.items.size() + (method ? 1 : 0);
-  if (given == 2 && is_computed(*e.items.back())) return false;  // x:max(y) is by element
+  const bool may_compare = path == "torch.max" || path == "torch.min";
+  if (may_compare && given == 2 && is_computed(*e.items.back())) return false;  // x:max(y) is by element
   for (const TwoResultOperator& pair : kPairs)
     if (path.compare(6, std::string::npos, pair.name) == 0) return given > pair.arguments;
   return false;
@@ -350,9 +351,8 @@ class ForeignSyntaxFinder {
     const Expression& value = held(object);
     const bool is_one = e.right->kind == ExpressionKind::Integer && e.right->text == "1";
     if (!gives_pair(value) || (at != 0 && !is_one)) return;
-    bool& other = (is_one ? first_of_pair_ : second_of_pair_)[object.variable];
-    (is_one ? second_of_pair_ : first_of_pair_)[object.variable] = true;
-    if (other)
+    rows_of_pairs_.emplace(object.variable, is_one);
+    if (rows_of_pairs_.count({object.variable, !is_one}))
       warn(e.op_line, e.op_column,
            "'" + object.text +
                "' holds the values alone, and this is one of their rows; a call that gives values and "
@@ -420,9 +420,9 @@ class ForeignSyntaxFinder {
   std::set<const Expression*> calls_, arguments_;  // the texts of `x[[0, 2]]`, and all in calls
   std::set<const Variable*> assigned_;
   std::map<const Variable*, size_t> names_, reads_;
-  std::map<const Variable*, bool> first_of_pair_, second_of_pair_;  // r[0] and r[1] were seen
-  std::set<size_t> decrements_;                                     // bytes of `--` that were looked at
-  std::map<const Variable*, const Expression*> held_;               // the first value of each local
+  std::set<std::pair<const Variable*, bool>> rows_of_pairs_;  // that were read: r[0], and r[1]: true
+  std::set<size_t> decrements_;                               // bytes of `--` that were looked at
+  std::map<const Variable*, const Expression*> held_;         // the first value of each local
   std::vector<Warning> warnings_;
 };
 

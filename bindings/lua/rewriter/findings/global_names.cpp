@@ -103,27 +103,19 @@ struct Assigned {
 
 // --- params
 
-/// The item of a table behind `key =`; null where there is none.
-const Expression* field(const Expression& table, std::string_view key) {
-  for (size_t i = 0; i < table.items.size(); i++)
-    if (table.keys[i] == key) return table.items[i];
-  return nullptr;
-}
-
 /// The variable of `run` that receives the params of this call of `policy`, and their names; null where the text does
 /// not show them.
 const Variable* params_variable(const Expression& call, std::vector<std::string>& names) {
-  if (called_global(call) != "policy" || call.items.size() != 1) return nullptr;
-  const Expression& table = *call.items[0];
-  if (table.kind != ExpressionKind::Table) return nullptr;
-  const Expression *const params = field(table, "params"), *const run = field(table, "run");
-  const Expression* const inputs = field(table, "inputs");
+  const Expression* const table = policy_table(call);
+  if (!table) return nullptr;
+  const Expression *const params = field(*table, "params"), *const run = field(*table, "run");
+  const Expression* const inputs = field(*table, "inputs");
   if (!params || params->kind != ExpressionKind::Table || !run || run->kind != ExpressionKind::Function) return nullptr;
   if (std::count(params->keys.begin(), params->keys.end(), "") > 0) return nullptr;
   names = params->keys;
   const std::vector<Variable*>& parameters = run->function->parameters;
   if (inputs && inputs->kind != ExpressionKind::Table) return nullptr;
-  const size_t behind = field(table, "state") ? 2 : 1;  // run(z, p, s)
+  const size_t behind = field(*table, "state") ? 2 : 1;  // run(z, p, s)
   const size_t place = inputs ? inputs->items.size() : parameters.size() - behind;
   return place < parameters.size() ? parameters[place] : nullptr;
 }
@@ -150,11 +142,10 @@ std::vector<std::string> texts_of(const Expression& list) {
 
 void note_declared(const Chunk& chunk, GlobalReads& reads) {
   for (const Expression& call : chunk.expressions) {
-    if (called_global(call) != "policy" || call.items.size() != 1) continue;
-    const Expression& table = *call.items[0];
-    if (table.kind != ExpressionKind::Table) continue;
-    if (const Expression* const params = field(table, "params")) reads.params = params->keys;
-    if (const Expression* const inputs = field(table, "inputs")) reads.inputs = texts_of(*inputs);
+    const Expression* const table = policy_table(call);
+    if (!table) continue;
+    if (const Expression* const params = field(*table, "params")) reads.params = params->keys;
+    if (const Expression* const inputs = field(*table, "inputs")) reads.inputs = texts_of(*inputs);
   }
 }
 
@@ -209,9 +200,8 @@ std::vector<std::pair<std::string, int64_t>> declared_codes(std::string_view sou
   if (source.find("codes") == std::string_view::npos) return declared;
   const std::unique_ptr<Chunk> chunk = parse(source, chunk_name, options);
   for (const Expression& call : chunk->expressions) {
-    if (called_global(call) != "policy" || call.items.size() != 1) continue;
-    const Expression& table = *call.items[0];
-    const Expression* const codes = table.kind == ExpressionKind::Table ? field(table, "codes") : nullptr;
+    const Expression* const table = policy_table(call);
+    const Expression* const codes = table ? field(*table, "codes") : nullptr;
     if (!codes || codes->kind != ExpressionKind::Table) continue;
     for (size_t i = 0; i < codes->items.size(); ++i) {
       const std::string& text = codes->items[i]->text;

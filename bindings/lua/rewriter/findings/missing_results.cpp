@@ -30,7 +30,7 @@ class MissingResultFinder {
 
   std::vector<Warning> find() {
     for (const Expression& e : chunk_.expressions) {
-      if (called_global(e) == "policy" && e.items.size() == 1) run_of(*e.items[0]);
+      if (const Expression* const table = policy_table(e)) run_of(*table);
       const bool goes_on = e.kind == ExpressionKind::MethodCall && (e.text == "ELIF" || e.text == "ELSE");
       if ((called_global(e) == "IF" || goes_on) && !e.items.empty()) branch(*e.items.back());
     }
@@ -40,10 +40,9 @@ class MissingResultFinder {
 
  private:
   void run_of(const Expression& table) {
-    if (table.kind != ExpressionKind::Table) return;
-    for (size_t i = 0; i < table.items.size(); ++i)
-      if (table.keys[i] == "run" && gives_nothing(*table.items[i]))
-        warn(*table.items[i], "`run` returns nothing, and each call would fail; end it with `return` and the outputs");
+    const Expression* const run = field(table, "run");
+    if (run && gives_nothing(*run))
+      warn(*run, "`run` returns nothing, and each call would fail; end it with `return` and the outputs");
   }
 
   void branch(const Expression& given) {

@@ -135,6 +135,17 @@ std::string called_global(const Expression& expression) {
   return expression.kind == ExpressionKind::Call ? global_path(*expression.left) : "";
 }
 
+const Expression* policy_table(const Expression& expression) {
+  if (called_global(expression) != "policy" || expression.items.size() != 1) return nullptr;
+  return expression.items[0]->kind == ExpressionKind::Table ? expression.items[0] : nullptr;
+}
+
+const Expression* field(const Expression& table, std::string_view key) {
+  for (size_t i = 0; i < table.items.size(); i++)
+    if (table.keys[i] == key) return table.items[i];
+  return nullptr;
+}
+
 int flags_result(const std::string& path) {
   if (contains(kGiveFlags, path)) return 0;
   return contains(kGiveDataAndFlags, path) ? 1 : -1;

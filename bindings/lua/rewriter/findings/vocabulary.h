@@ -17,13 +17,19 @@ std::string global_path(const Expression& expression);
 /// "cholesky" of "torch.linalg.cholesky".
 inline std::string_view last_part(std::string_view path) { return path.substr(path.rfind('.') + 1); }
 
-template <size_t n>
-bool contains(const std::array<std::string_view, n>& names, std::string_view name) {
+template <typename Names>
+bool contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 /// A call `path(...)` of a global function; empty when the expression is none.
 std::string called_global(const Expression& expression);
+
+/// The table of `policy {...}`; null where the expression is no such call.
+const Expression* policy_table(const Expression& expression);
+
+/// The item of a table behind `key =`; null where there is none.
+const Expression* field(const Expression& table, std::string_view key);
 
 /// Which result of a call of `path` is a flags tensor, 0-based; -1: none.
 int flags_result(const std::string& path);

@@ -75,9 +75,9 @@ void check_bits(lua_State* L, const Binary& op) {
 
 /// `m ^ n` of masks, which is the exclusive or in Python.
 void check_power(lua_State* L, const Binary& op) {
+  if (std::string_view(op.sign) != "^") return;
   const at::Tensor *base = test_tensor(L, 1), *exponent = test_tensor(L, 2);
-  const bool masks = base && exponent && base->scalar_type() == at::kBool && exponent->scalar_type() == at::kBool;
-  if (masks && std::string_view(op.sign) == "^")
+  if (base && exponent && base->scalar_type() == at::kBool && exponent->scalar_type() == at::kBool)
     throw std::invalid_argument("`^` is the power, and takes no two masks; the exclusive or is m ~ n, or m ~= n");
 }
 
