@@ -11,9 +11,9 @@
 #include "runtime/backends/fused/parts/in_place_call.h"
 #include "runtime/backends/fused/parts/pooled_call.h"
 #include "runtime/backends/fused/regions.h"
+#include "runtime/backends/fused/strided_views.h"
 #include "runtime/backends/fused/waiting_nodes.h"
 #include "runtime/graph/copy.h"
-#include "runtime/graph/passes/aliases.h"
 #include "runtime/graph/passes/uses.h"
 #include "runtime/graph/text/describe.h"
 #include "runtime/operators/semantics.h"
@@ -66,7 +66,8 @@ using Values = WaitingNodes::Values;
 
 class FusionGroupCutter {
  public:
-  FusionGroupCutter(const Graph& graph, c10::Device device) : graph_(graph), device_(device), waiting_(graph) {
+  FusionGroupCutter(const Graph& graph, c10::Device device, std::unordered_set<const Node*> calls)
+      : graph_(graph), device_(device), waiting_(graph), calls_(std::move(calls)) {
     outputs_.insert(graph.outputs().begin(), graph.outputs().end());
     for (const auto& input : graph.inputs()) {
       kinds_[input.value] = input.kind;
@@ -535,32 +536,13 @@ class FusionGroupCutter {
 
 }  // namespace
 
-namespace {
-
-/// Loops write a view of their own as memory without gaps, where ATen repeats elements (`expand`) or leaves some out.
-/// What can be viewed in other sizes there need not be so here; no part asks that of the others, nor do the operators
-/// that serve where a group has no loop. `made`: such views, and what is computed from them.
-void reshape_what_loops_made(std::vector<FusionGroup>& parts, std::unordered_set<const Value*> made) {
-  for (FusionGroup& part : parts) {
-    std::unordered_set<const Value*> inside;
-    for (size_t i = 0; i < part.inputs.size(); ++i)
-      if (made.count(part.inputs[i])) inside.insert(part.graph.inputs()[i].value);
-    graph::reshape_what_follows(part.graph, inside);
-    for (size_t i = 0; i < part.outputs.size(); ++i)
-      if ((part.fused && is_view(*part.outputs[i])) || inside.count(part.graph.outputs()[i]))
-        made.insert(part.outputs[i]);
-  }
+std::vector<FusionGroup> cut(const Graph& graph, c10::Device device) {
+  return cut(graph, device, strided_views(graph));
 }
 
-}  // namespace
-
-bool is_view(const Value& value) { return value.producer && graph::sharing(*value.producer) != graph::Sharing::none; }
-
-std::vector<FusionGroup> cut(const Graph& graph, c10::Device device, std::unordered_set<const Value*> views_of_loops) {
-  if (has_regions(graph)) return cut_by_regions(graph, device);
-  std::vector<FusionGroup> parts = FusionGroupCutter(graph, device).run();
-  reshape_what_loops_made(parts, std::move(views_of_loops));
-  return parts;
+std::vector<FusionGroup> cut(const Graph& graph, c10::Device device, std::unordered_set<const Node*> calls) {
+  if (has_regions(graph)) return cut_by_regions(graph, device, calls);
+  return FusionGroupCutter(graph, device, std::move(calls)).run();
 }
 
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen) {

@@ -35,13 +35,12 @@ struct FusionGroup {
 
 /// Cuts a graph into parts that run one after the other: groups that loops over rows compute, and what is left between
 /// them. Random operators and assertions keep their order. Calls of regions are parts by themselves (regions.h).
-/// `views_of_loops`: those inputs that are views of other parts, which loops write without gaps. `device`: where its
-/// loops run.
-std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at::kCPU,
-                             std::unordered_set<const graph::Value*> views_of_loops = {});
+/// `device`: where its loops run.
+std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device = at::kCPU);
 
-/// Whether it may be a view of what it is made of.
-bool is_view(const graph::Value& value);
+/// `calls`: nodes that are no loop's, though one could compute them; else the views that strided_views.h finds.
+std::vector<FusionGroup> cut(const graph::Graph& graph, c10::Device device,
+                             std::unordered_set<const graph::Node*> calls);
 
 /// A call of ATen was planned for a tensor such as `seen` at capture: of as many dims, of that dtype, on the CPU.
 bool is_as_seen(const at::Tensor& tensor, const std::optional<graph::TensorMeta>& seen);

@@ -81,8 +81,9 @@ class SlicedGraph {
 /// A slice with its values numbered in the order in which its nodes name them. Slices of one `text` compute alike.
 class NumberedSlice {
  public:
-  NumberedSlice(const SlicedGraph& whole, const Slice& slice) : whole_(whole), slice_(slice) {
-    for (size_t i = slice.begin; i < slice.end; ++i) add(whole.node(i));
+  NumberedSlice(const SlicedGraph& whole, const Slice& slice, const std::unordered_set<const Node*>& calls)
+      : whole_(whole), slice_(slice) {
+    for (size_t i = slice.begin; i < slice.end; ++i) add(whole.node(i), calls.count(&whole.node(i)) != 0);
   }
   const std::string& text() const { return text_; }
   const std::vector<const Value*>& values() const { return values_; }
@@ -111,15 +112,14 @@ class NumberedSlice {
  private:
   bool is_made_here(const Value* value) const { return made_.count(value) != 0; }
 
-  void add(const Node& node) {
+  void add(const Node& node, bool is_call) {
     std::string declared;
     const auto name = [&](const Value& value) {
       const auto [found, fresh] = numbers_.emplace(&value, values_.size());
       if (fresh) {
         values_.push_back(&value);
         read_.push_back(&value);
-        declared += fmt::format("%{}: {}{}{}\n", found->second, type_of(value), whole_.is_param(&value) ? " param" : "",
-                                is_view(value) ? " view" : "");
+        declared += fmt::format("%{}: {}{}\n", found->second, type_of(value), whole_.is_param(&value) ? " param" : "");
       }
       return fmt::format("%{}", found->second);
     };
@@ -132,8 +132,8 @@ class NumberedSlice {
       results += type_of(*result) + (whole_.is_read_after(result, slice_) ? " read, " : ", ");
     }
     const Source source = source_inside(node);
-    text_ += fmt::format("{}{} = {}{} {}:{} {}\n", declared, results, call, node.checks ? " checks" : "", source.file,
-                         source.line, source.region);
+    text_ += fmt::format("{}{} = {}{}{} {}:{} {}\n", declared, results, call, node.checks ? " checks" : "",
+                         is_call ? " call" : "", source.file, source.line, source.region);
   }
 
   std::string type_of(const Value& value) const {
@@ -159,11 +159,12 @@ struct SliceGroups {
 
 class RegionCutter {
  public:
-  RegionCutter(const Graph& graph, c10::Device device) : whole_(graph), device_(device) {}
+  RegionCutter(const Graph& graph, c10::Device device, const std::unordered_set<const Node*>& calls)
+      : whole_(graph), device_(device), calls_(calls) {}
 
   std::vector<FusionGroup> run() {
     for (const Slice& slice : slices_of(whole_.graph())) {
-      const NumberedSlice numbered(whole_, slice);
+      const NumberedSlice numbered(whole_, slice, calls_);
       const auto known = cuts_.find(numbered.text());
       if (known == cuts_.end())
         cut_slice(slice, numbered);
@@ -178,12 +179,14 @@ class RegionCutter {
     Translation originals;
     const Graph graph = numbered.as_graph(originals);
     std::unordered_map<const Node*, const Node*> nodes;
-    for (size_t i = 0; i < graph.nodes().size(); ++i) nodes[graph.nodes()[i].get()] = &whole_.node(slice.begin + i);
+    std::unordered_set<const Node*> calls;
+    for (size_t i = 0; i < graph.nodes().size(); ++i) {
+      const Node* const node = graph.nodes()[i].get();
+      nodes[node] = &whole_.node(slice.begin + i);
+      if (calls_.count(nodes[node])) calls.insert(node);
+    }
     const size_t first = groups_.size();
-    std::unordered_set<const Value*> views;
-    for (const auto& input : graph.inputs())
-      if (is_view(*originals.at(input.value))) views.insert(input.value);
-    for (FusionGroup& group : cut(graph, device_, std::move(views))) {
+    for (FusionGroup& group : cut(graph, device_, std::move(calls))) {
       for (const Value*& value : group.inputs) value = originals.at(value);
       for (const Value*& value : group.outputs) value = originals.at(value);
       for (const Node*& node : group.nodes) node = nodes.at(node);
@@ -213,6 +216,7 @@ class RegionCutter {
 
   const SlicedGraph whole_;
   const c10::Device device_;
+  const std::unordered_set<const Node*>& calls_;
   std::vector<FusionGroup> groups_;
   std::unordered_map<std::string, SliceGroups> cuts_;
 };
@@ -224,8 +228,9 @@ bool has_regions(const Graph& graph) {
                      [](const auto& node) { return !node->source.region.empty(); });
 }
 
-std::vector<FusionGroup> cut_by_regions(const Graph& graph, c10::Device device) {
-  return RegionCutter(graph, device).run();
+std::vector<FusionGroup> cut_by_regions(const Graph& graph, c10::Device device,
+                                        const std::unordered_set<const Node*>& calls) {
+  return RegionCutter(graph, device, calls).run();
 }
 
 size_t largest_cut(const Graph& graph) {

@@ -1,0 +1,63 @@
+#include "runtime/backends/fused/strided_views.h"
+
+#include <algorithm>
+#include <string>
+
+#include "runtime/backends/fused/lowering/lowering.h"
+#include "runtime/graph/passes/aliases.h"
+#include "runtime/operators/semantics.h"
+
+namespace triage::fused {
+namespace {
+
+using graph::Node;
+using graph::Value;
+using operators::Semantics, operators::semantics_of;
+
+bool raises_by_strides(const Node& node) {
+  const std::string op = graph::op_name(node.op);
+  return op == "aten::view" || op == "aten::view.dtype" || op == "aten::view_as" || op == "aten::view_as_complex";
+}
+
+/// The tensor that the call looks at in another way; null where it makes a tensor of its own.
+const Value* viewed_by(const Node& node) {
+  if (graph::sharing(node) == graph::Sharing::none) return nullptr;
+  const Value* const viewed = node.operands.at(0).value();
+  const auto& made = node.results.at(0)->meta;
+  const bool converts = semantics_of(node.op).has(Semantics::view_or_copy) && viewed && viewed->meta && made &&
+                        viewed->meta->dtype != made->dtype;
+  return converts ? nullptr : viewed;
+}
+
+/// Nodes whose results may have gaps in memory, or repeat elements. What loops compute has neither.
+std::unordered_set<const Node*> gapped(const graph::Graph& graph) {
+  std::unordered_set<const Node*> found;
+  for (const auto& node : graph.nodes()) {
+    const Value* const viewed = viewed_by(*node);
+    const bool inherits = viewed && (!viewed->producer || found.count(viewed->producer));
+    const bool is_computed = !viewed && can_lower(graph::op_name(node->op));
+    if (inherits || semantics_of(node->op).has(Semantics::repeats) || !(viewed || is_computed))
+      found.insert(node.get());
+  }
+  return found;
+}
+
+}  // namespace
+
+std::unordered_set<const Node*> strided_views(const graph::Graph& graph) {
+  const auto& nodes = graph.nodes();
+  if (std::none_of(nodes.begin(), nodes.end(), [](const auto& node) { return raises_by_strides(*node); })) return {};
+  const std::unordered_set<const Node*> with_gaps = gapped(graph);
+  std::unordered_set<const Node*> made_by_aten;
+  for (const auto& node : nodes) {
+    if (!raises_by_strides(*node)) continue;
+    for (const Value* viewed = node->operands.at(0).value(); viewed && viewed->producer;) {
+      const Node* const view = viewed->producer;
+      viewed = viewed_by(*view);
+      if (!viewed || !with_gaps.count(view) || !made_by_aten.insert(view).second) break;
+    }
+  }
+  return made_by_aten;
+}
+
+}  // namespace triage::fused
