@@ -35,7 +35,11 @@ std::string messages::text_of_gone_variables() {
   std::vector<const char*> set;
   for (const char* const name : variables)
     if (const char* const value = std::getenv(name); value && *value) set.push_back(name);
-  return set.empty() ? "" : text_of(fmt::format("{}", fmt::join(set, ", ")), set.size() > 1);
+  std::string text = set.empty() ? "" : text_of(fmt::format("{}", fmt::join(set, ", ")), set.size() > 1);
+  if (const char* const value = std::getenv("TRIAGE_REPRO_DIR"); value && *value)
+    text +=
+        fmt::format("{}TRIAGE_REPRO_DIR is gone: TRIAGE_DEBUG_DIR names that folder, too", text.empty() ? "" : ". ");
+  return text;
 }
 
 }  // namespace triage

@@ -413,10 +413,12 @@ TEST_CASE("options, commands and variables of earlier versions say that they are
   check_message(triage({"bench", "repair.lua", "--kernels", "a.so"}), 2, "triage bench", {"`--kernels` is gone"});
   check_message(triage({"build", "repair.lua", "-o", "a.so"}), 2, "triage", {"`triage build` is gone"});
   check_message(triage({"cache"}), 2, "triage", {"`triage cache` is gone"});
-  const Variable compiler("TRIAGE_CXX", "g++"), cache("TRIAGE_KERNEL_CACHE", "/nowhere");
+  const Variable compiler("TRIAGE_CXX", "g++"), cache("TRIAGE_KERNEL_CACHE", "/nowhere"),
+      repros("TRIAGE_REPRO_DIR", "/nowhere");
   const Ran ran = triage({"run", "repair.lua", "-i", "z=randn:8x4"});
   CHECK(ran.status == 0);
   CHECK(has(ran.err, "TRIAGE_CXX, TRIAGE_KERNEL_CACHE are gone, and nothing replaces them"));
+  CHECK(has(ran.err, "TRIAGE_REPRO_DIR is gone: TRIAGE_DEBUG_DIR names that folder, too"));
   CHECK(ran.err.find("are gone") == ran.err.rfind("are gone"));  // once
 }
 

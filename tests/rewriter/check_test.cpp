@@ -141,7 +141,7 @@ TEST_CASE("what raises on bad values in a function that runs for every row") {
 TEST_CASE("torch.where whose branch has no finite gradient where it is not taken") {
   const auto where = [](const std::string& condition, const std::string& branch) {
     return findings("return function(x, y, t, m)\nlocal s = x:pow(2):sum(1, true):sqrt()\nreturn torch.where(" +
-                    condition + ", " + branch + ", 0.0) end");
+                    condition + ", " + branch + ", 0.0), s end");
   };
   const std::pair<const char*, const char*> warned[] = {
       {"x > 0", "x:log()"},
@@ -229,7 +229,7 @@ TEST_CASE("T31: bad rows take other ways into a layer") {
   const std::string layers = "local M, L = {lin = nn.Linear(4, 4), act = nn.ReLU()}, nn.Linear(4, 4)\n";
   const auto policy = [&](const std::string& body, const std::string& before = "") {
     return findings(layers + before + "\nreturn function(z, w)\nlocal f = flag_nan_and_inf(z, 'x')\n" + body +
-                    "\nreturn z, f end");
+                    "\nreturn z, f, y end");
   };
   for (const char* body : {
            "local y = M.lin(z)",
@@ -364,6 +364,71 @@ TEST_CASE("values that are read, loops over rows, and state between calls") {
   CHECK(findings("local n = 0\nn = n + 1\nlocal t = {}\nt.x = 1\nreturn function(z)\n  local m = 0\n"
                  "  local function g() m = m + 1 end\n  g()\n  return z * m * n * t.x\nend") == "");
   CHECK(findings("local n = 0\nlocal function f() n = n + 1 end", false) == "");
+}
+
+TEST_CASE("codes and severities take each other's places") {
+  for (const char* const call : {"push(f, err.CRITICAL, 'x')", "err.has_code(f, Severity.ERROR)", "find(err.WARN, f)",
+                                 "IS(err.ERROR, f)", "err.clear(f, err.CRITICAL)", "err.get_first_code(f) == err.ERROR",
+                                 "fix(z, f, 'x', {codes = {err.NAN, err.CRITICAL}})"}) {
+    CAPTURE(call);
+    CHECK(in_policy("return " + std::string(call)).find("is a severity") != std::string::npos);
+  }
+  for (const char* const call : {"push(f, err.NAN, 'x', {severity = err.NAN})", "err.max_severity(f) >= err.INF",
+                                 "fix(z, f, 'x', {min_severity = ErrorCode.NAN})"}) {
+    CAPTURE(call);
+    CHECK(in_policy("return " + std::string(call)).find("is a code") != std::string::npos);
+  }
+  CHECK(in_policy("f = push(f, err.OOB, 'x', {severity = err.CRITICAL})\nf = push(f, err.MISSING, 'x')\n"
+                  "return err.max_severity(f) >= err.ERROR, err.get_first_code(f) == err.NAN, err.clear(f, err.OK)") ==
+        "");
+}
+
+TEST_CASE("flags that nobody has read are replaced") {
+  CHECK(says(in_policy("local g = flag_nan(z, 'a')\ng = flag_inf(z, 'b')\nreturn z, g"), "3:5",
+             "the flags that 'g' has from line 2 are lost"));
+  CHECK(says(in_policy("local g\nif n then g = push(f, 1, 'a') g = push(f, 2, 'b') end\nreturn z, g"), "3:35",
+             "err.merge(g, ...)"));
+  CHECK(in_policy("local g = err.new(z)\ng = flag_nan(z, 'a')\ng = flag_inf(z, 'b', g)\nlocal h = flag_nan(z, 'c')\n"
+                  "g = err.merge(g, h)\nh = flag_nan(z, 'd')\nreturn g, h") == "");
+}
+
+TEST_CASE("locals that nobody reads, or that have no value") {
+  CHECK(says(in_policy("if n then local z = z:relu() end\nreturn z, f"), "2:11", "remove `local`"));
+  CHECK(says(in_policy("do local z, g = fix(z, f) f = g end\nreturn z, f"), "2:4", "which nobody reads"));
+  CHECK(says(in_policy("local y = z:relu()\nreturn z, f"), "2:1", "nobody reads 'y'"));
+  CHECK(says(in_policy("local g = push(f, err.NAN, 'x')\nreturn z, f"), "2:1", "nobody reads 'g'"));
+  CHECK(says(in_policy("local a, b = 1\nreturn z + a, b"), "2:1", "'b' is always nil"));
+  CHECK(in_policy("local _, g = fix(z, f)\nlocal a, b = fix(z, g)\nlocal y\nif n then y = 1 else y = 2 end\n"
+                  "do local z = z + 1 f = push(f, z, 'x') end\nlocal ok, why = pcall(g)\n"
+                  "for _ = 1, 2 do local z = z:relu() f = flag_nan(z, 'x', f) end\nreturn z, f, a, y, ok") == "");
+}
+
+TEST_CASE("choices that are none, and what never equals") {
+  CHECK(says(in_policy("return n and false or z"), "2:20", "is always b"));
+  CHECK(says(in_policy("return z:size(0) == 3 or 4"), "2:23", "so that this always holds"));
+  CHECK(says(in_policy("return not z:size(0) > 2"), "2:8", "binds more tightly"));
+  CHECK(says(in_policy("return z.shape == 3"), "2:16", "write x:size(0) == 3"));
+  CHECK(says(in_policy("return z.shape[1] == '3', z:dim() == '2'"), "2:19", "a number equals no text"));
+  CHECK(says(in_policy("return torch.max(z, 0.0)"), "2:8", "write x:clamp({min = 0.0})"));
+  CHECK(says(in_policy("return fix(z, f, 'x', {fallback = function(y) return y:mean() end})"), "2:35",
+             "a fallback is called without arguments, so that 'y' is nil"));
+  CHECK(in_policy("return n and z or false, z:size(0) == 3 or z:size(0) == 4, not n or z.shape[1] == 3, "
+                  "not (z:size(0) > 2), #z.shape == 3, n == 3 and 4 or 5") == "");
+  CHECK(in_policy("local ks = {1, 2}\nfor i = 0, #ks - 1 do z = z + ks[i] end\nreturn z") == "");
+}
+
+TEST_CASE("a function of a file that returns nothing") {
+  CHECK(says(findings("return function(x) x = x * 2 end"), "1:8", "this function returns nothing"));
+  CHECK(findings("return function(t) t.x = 1 end") == "");
+  CHECK(findings("return function() end") == "");
+  const auto tested = [](const std::string& check) {
+    return findings("return policy { run = function(x) return x end,\n  tests = { a = { check = function(x) " + check +
+                    " end } } }");
+  };
+  CHECK(says(tested("x:eq(1):all()"), "2:27", "this test always passes"));
+  CHECK(tested("assert(x:eq(1):all())") == "");
+  CHECK(tested("if x:size(0) > 1 then error('long') end") == "");
+  CHECK(tested("return x:eq(1):all()") == "");
 }
 
 TEST_CASE("globals by accident") {

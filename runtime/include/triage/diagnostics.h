@@ -21,7 +21,7 @@ struct Diagnostics {
   std::string repro_after = {};
   /// As TRIAGE_REPRO_LEVEL, 1 to 4: 3 and 4 write every graph, with the values of its inputs.
   int repro_level = 2;
-  /// As TRIAGE_REPRO_DIR: where those programs go.
+  /// As TRIAGE_DEBUG_DIR with TRIAGE_REPRO_AFTER: the folder for those programs.
   std::string repro_dir = "triage_repro";
   /// As TRIAGE_REPRO_BACKENDS: a Lua file that registers the backends of this program, which those programs begin with.
   std::string repro_backends = {};

@@ -62,7 +62,7 @@ struct Repro {
     } catch (const ConfigError& error) {
       warn(fmt::format("{}; nothing is written for the minifier", error.what()));
     }
-    if (const std::string folder = variable("TRIAGE_REPRO_DIR"); !folder.empty()) settings.folder = folder;
+    if (const std::string folder = variable("TRIAGE_DEBUG_DIR"); !folder.empty()) settings.folder = folder;
     settings.backends = variable("TRIAGE_REPRO_BACKENDS");
     after = settings.after;
   }

@@ -3,7 +3,7 @@
 #include <string>
 
 /// When a graph that fails is written as a program for the minifier. For the process; at first what TRIAGE_REPRO_AFTER,
-/// TRIAGE_REPRO_LEVEL, TRIAGE_REPRO_DIR and TRIAGE_REPRO_BACKENDS say. Thread-safe. What is wrong there is a warning
+/// TRIAGE_REPRO_LEVEL, TRIAGE_DEBUG_DIR and TRIAGE_REPRO_BACKENDS say. Thread-safe. What is wrong there is a warning
 /// here, and an error of the program `triage` (check_repro_of_environment).
 namespace triage::messages {
 

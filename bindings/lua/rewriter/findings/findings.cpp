@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "bindings/lua/rewriter/findings/foreign.h"
+#include "bindings/lua/rewriter/findings/lost_values.h"
 #include "bindings/lua/rewriter/findings/missing_results.h"
+#include "bindings/lua/rewriter/findings/mixed_codes.h"
 #include "bindings/lua/rewriter/findings/mixing.h"
 #include "bindings/lua/rewriter/findings/unrepaired.h"
 #include "bindings/lua/rewriter/findings/unsafe_where.h"
@@ -289,7 +291,7 @@ class FindingsChecker {
   void loop_over_rows(const Statement& s) {
     if (s.values.size() < 2) return;
     const Expression* const rows = counted_rows(*s.values[1]);
-    if (!rows || !indices_.count(s.variables[0])) return;
+    if (!rows || value_of_local(rows)->kind == ExpressionKind::Table || !indices_.count(s.variables[0])) return;
     warnings_.push_back({s.line, s.column,
                          "a loop over the rows of '" + rows->text +
                              "': a graph holds every turn of it, so each batch size needs a graph of its own, and each "
@@ -472,6 +474,8 @@ std::vector<Warning> check(std::string_view source, std::string_view chunk_name,
   for (Warning& warning : find_foreign(*chunk, source)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_missing_results(*chunk)) warnings.push_back(std::move(warning));
   for (Warning& warning : find_mixing(*chunk, options.policy)) warnings.push_back(std::move(warning));
+  for (Warning& warning : find_mixed_codes(*chunk)) warnings.push_back(std::move(warning));
+  for (Warning& warning : find_lost_values(*chunk)) warnings.push_back(std::move(warning));
   std::stable_sort(warnings.begin(), warnings.end(), [](const Warning& a, const Warning& b) {
     return std::pair(a.line, a.column) < std::pair(b.line, b.column);
   });

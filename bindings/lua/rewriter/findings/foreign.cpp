@@ -152,7 +152,9 @@ class ForeignSyntaxFinder {
       if (e.kind == ExpressionKind::Binary && is_comparison(e)) comparison(e);
       if (e.kind == ExpressionKind::String) nested_list(e);
       if (is_logical(e)) condition(*e.left);
+      if (is_logical(e)) choice(e);
       if (e.kind == ExpressionKind::Unary && e.op == Operator::Not) condition(*e.left);
+      if (e.op >= Operator::Equal && e.op <= Operator::GreaterEqual) negated(e);
       if (e.op == Operator::Equal || e.op == Operator::NotEqual) never_equal(e);
       if (e.kind == ExpressionKind::Binary) text(e);
       if (e.kind == ExpressionKind::Index) index(e);
@@ -205,14 +207,41 @@ class ForeignSyntaxFinder {
 
   static constexpr const char* kNeverNan = ", for each element of a tensor too; write x:isnan() to find NaN";
 
-  /// `not x == 4`, `x.dtype == "float32"`, `type(x) == "Tensor"`.
+  static bool is_literal(const Expression& e) {
+    return e.kind == ExpressionKind::Integer || e.kind == ExpressionKind::Number || e.kind == ExpressionKind::String;
+  }
+
+  /// `not x == 4`, `not n > 2`.
+  void negated(const Expression& e) {
+    const Expression &left = *e.left, &right = inside(*e.right);
+    if (left.kind != ExpressionKind::Unary || left.op != Operator::Not) return;
+    if (is_literal(right) || right.kind == ExpressionKind::Nil)
+      warn(left.line, left.column, "`not` binds more tightly than a comparison: write not (a < b), or a ~= b");
+  }
+
+  /// `a and false or b`, `n == 3 or 4`.
+  void choice(const Expression& e) {
+    const Expression& left = inside(*e.left);
+    if (e.op != Operator::Or) return;
+    const bool chooses = left.kind == ExpressionKind::Binary && left.op == Operator::And;
+    if (chooses && (left.right->kind == ExpressionKind::False || left.right->kind == ExpressionKind::Nil))
+      warn(e.op_line, e.op_column,
+           "`a and false or b` is always b, for `or` skips what is false: write `if a then`, or `not a and b`");
+    if (left.op == Operator::Equal && is_literal(*e.right) && is_literal(inside(*left.right)))
+      warn(e.op_line, e.op_column, "a literal alone is true, so that this always holds: write n == 3 or n == 4");
+  }
+
+  /// `x.shape == 3`, `x.dtype == "float32"`, `type(x) == "Tensor"`.
   void never_equal(const Expression& e) {
     const Expression &left = *e.left, &right = inside(*e.right);
-    const bool is_literal = right.kind == ExpressionKind::Integer || right.kind == ExpressionKind::Number ||
-                            right.kind == ExpressionKind::String || right.kind == ExpressionKind::Nil;
-    if (left.kind == ExpressionKind::Unary && left.op == Operator::Not && is_literal)
-      warn(left.line, left.column, "`not` binds more tightly than a comparison: write x ~= y, or not (x == y)");
+    if (gives_sizes(left) && is_literal(right))
+      warn(e.op_line, e.op_column,
+           "a list of sizes equals no number and no text; write x:size(0) == 3, or #x.shape == 3");
     if (right.kind != ExpressionKind::String) return;
+    const bool of_sizes =
+        left.kind == ExpressionKind::Index && left.right->kind == ExpressionKind::Integer && gives_sizes(*left.left);
+    if (of_sizes || is_number(left))
+      warn(e.op_line, e.op_column, "a number equals no text: write the number without quotes");
     if (is_field(inside(left), "dtype") && !is_of_own_table(left))
       warn(e.op_line, e.op_column,
            "a dtype is no text, and differs from each; write x.dtype == torch." + std::string(last_part(right.text)));
@@ -376,6 +405,19 @@ class ForeignSyntaxFinder {
     if (compares && !e.items.empty() && is_nan(*e.items.back()))
       warn(e.line, e.column,
            std::string("a comparison with NaN is ") + (name == "ne" ? "always true" : "never true") + kNeverNan);
+    if ((name == "max" || name == "min") && (method || path.rfind("torch.", 0) == 0) && !e.items.empty() &&
+        e.items.back()->kind == ExpressionKind::Number)
+      warn(e.line, e.column,
+           "this number is taken for a dim; write x:clamp({" + std::string(name == "max" ? "min" : "max") + " = " +
+               e.items.back()->text + "}) to bound the elements");
+    if (path == "fix" && !e.items.empty() && e.items.back()->kind == ExpressionKind::Table)
+      if (const Expression* const fallback = field(*e.items.back(), "fallback");
+          fallback && fallback->function && !fallback->function->parameters.empty())
+        warn(
+            fallback->line, fallback->column,
+            "a fallback is called without arguments, so that '" + fallback->function->parameters[0]->name +
+                "' is nil; write function() ... end, or err.map_err(f, z, function(z) ... end) for what is made of the "
+                "data");
     if (path == "IF" && e.items.size() > 2)
       warn(e.line, e.column, "IF takes a condition and a function; to choose between two values write WHERE(m, a, b)");
   }

@@ -22,6 +22,18 @@ bool gives_nothing(const Expression& e) {
   return e.kind == ExpressionKind::Function && !gives_results(*e.function->body);
 }
 
+/// It calls what may raise: a function that is not of tensors or flags.
+bool may_raise(const Block& block) {
+  return std::any_of(block.statements.begin(), block.statements.end(), [](const Statement* s) {
+    const auto raises = [](const Expression* e) {
+      const std::string path = called_global(*e);
+      return e->kind == ExpressionKind::Call && path.rfind("torch.", 0) != 0 && !is_functional(path);
+    };
+    return std::any_of(s->values.begin(), s->values.end(), raises) ||
+           std::any_of(s->blocks.begin(), s->blocks.end(), [](const Block* inner) { return may_raise(*inner); });
+  });
+}
+
 class MissingResultFinder {
  public:
   explicit MissingResultFinder(const Chunk& chunk) : chunk_(chunk) {
@@ -35,6 +47,7 @@ class MissingResultFinder {
       if ((called_global(e) == "IF" || goes_on) && !e.items.empty()) branch(*e.items.back());
     }
     for (const Statement& s : chunk_.statements) fixed(s);
+    if (!chunk_.main->body->statements.empty()) of_file(*chunk_.main->body->statements.back());
     return std::move(warnings_);
   }
 
@@ -43,6 +56,34 @@ class MissingResultFinder {
     const Expression* const run = field(table, "run");
     if (run && gives_nothing(*run))
       warn(*run, "`run` returns nothing, and each call would fail; end it with `return` and the outputs");
+    const Expression* const tests = field(table, "tests");
+    if (tests && tests->kind == ExpressionKind::Table)
+      for (const Expression* const test : tests->items)
+        if (test->kind == ExpressionKind::Table) check_of(*test);
+  }
+
+  /// `check = function(z) z:eq(y):all() end`
+  void check_of(const Expression& test) {
+    const Expression* const check = field(test, "check");
+    if (check && gives_nothing(*check) && !may_raise(*check->function->body))
+      warn(*check,
+           "`check` returns nothing and raises nothing, so that this test always passes; end it with `return` and "
+           "a condition");
+  }
+
+  /// `return function(x) x = x * 2 end`. (Of what calls or writes to fields, something else may be asked.)
+  void of_file(const Statement& last) {
+    if (last.kind != StatementKind::Return || last.values.size() != 1 || !gives_nothing(*last.values[0])) return;
+    const Function& function = *last.values[0]->function;
+    const bool assigns =
+        std::all_of(function.body->statements.begin(), function.body->statements.end(), [](const auto* s) {
+          const bool fields = std::any_of(s->targets.begin(), s->targets.end(), [](const Expression* target) {
+            return target->kind != ExpressionKind::Name;
+          });
+          return s->kind == StatementKind::Local || (s->kind == StatementKind::Assign && !fields);
+        });
+    if (assigns && !function.parameters.empty())
+      warn(*last.values[0], "this function returns nothing; end it with `return` and the outputs");
   }
 
   void branch(const Expression& given) {
