@@ -68,7 +68,7 @@ end
 
 test("views that a script catches are caught on every backend", function()
   for seed in seeds() do
-    local text = source()
-    for _, backend in ipairs({"eager", "aot_eager", "fused"}) do check(("-- seed %d\n%s"):format(seed, text), backend) end
+    local text = ("-- seed %d\n%s"):format(seed, source())
+    for _, backend in ipairs({"eager", "aot_eager", "fused"}) do check(text, backend) end
   end
 end)
