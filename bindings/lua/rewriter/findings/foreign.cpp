@@ -215,8 +215,11 @@ class ForeignSyntaxFinder {
   void negated(const Expression& e) {
     const Expression &left = *e.left, &right = inside(*e.right);
     if (left.kind != ExpressionKind::Unary || left.op != Operator::Not) return;
+    const bool by_order = e.op != Operator::Equal && e.op != Operator::NotEqual;
     if (is_literal(right) || right.kind == ExpressionKind::Nil)
-      warn(left.line, left.column, "`not` binds more tightly than a comparison: write not (a < b), or a ~= b");
+      warn(left.line, left.column,
+           std::string("`not` binds more tightly than a comparison: write ") +
+               (by_order ? "not (x > y)" : "x ~= y, or not (x == y)"));
   }
 
   /// `a and false or b`, `n == 3 or 4`.
