@@ -181,6 +181,7 @@ struct Loops {
   std::vector<Reshape> reshapes;
   std::optional<int64_t> fixed_batch;  // where it stands in the graph how many rows there are
   std::vector<size_t> batch_inputs;    // inputs that are that number
+  bool infers_size = false;            // a call asks for size -1: ATen raises for it where there are no rows
   std::vector<std::string> lines;      // "repair.lua:3": where operators come from, for listings
 };
 

@@ -30,6 +30,9 @@ local steps = {
   "z:unsqueeze(1):expand({n, 2, table.unpack(z.shape, 2)})", "z:transpose(1, -1)", "z:narrow(-1, 0, 2)",
   "z:select(-1, 0):unsqueeze(-1)", "torch.where(z > 0, z, -z)", "z:clamp(-3, 3)", "z:to(z.dtype)", "z:expand_as(z)",
   "z:flip({-1})", "z:unflatten(-1, {-1, 2})", "torch.cat({z, z}, -1)", "z:alias()", "z - z:amax(-1, true)",
+  "z:to(torch.bfloat16):to(torch.float32)", "z:matmul(torch.eye(z:size(-1), {dtype = z.dtype}))",
+  "(z + 1):to(torch.int32):to(torch.float32)", "z:matmul(torch.eye(z:size(-1), {dtype = z.dtype})):to(torch.float32)",
+  "err.map_err(flag_nan(z, 'in'), z, function(v) return v * 2 end)",
 }
 local views = {
   "z:view({n, -1})", "z:view({-1})", "z:view({n, 2, -1})", "z:view({n, 4, -1})", "z:view_as(z:flatten(1))",
@@ -38,17 +41,18 @@ local views = {
 }
 
 local function source()
-  local lines = {"return function(x)", "  local n, kept = x:size(0), {}", "  local z, ok, v = x"}
+  local lines, results = {"return function(x)", "  local n, z = x:size(0), x"}, {"z"}
   local function line(text, ...) lines[#lines + 1] = "  " .. text:format(...) end
   for i = 1, 1 + random(3) do
     for _ = 1, random(4) - 1 do line("z = %s", pick(steps)) end
-    line("ok, v = pcall(function() return %s end)", pick(views))
-    line("kept[#kept + 1] = ok")
-    line(pick({"if ok then z = v end", "if ok then z = v * 2 end", "if ok then kept[#kept + 1] = v + 1 end"}))
+    line("local ok%d, v%d = pcall(function() return %s end)", i, i, pick(views))
+    line("local r%d = z", i)
+    line("if ok%d then %s end", i, (pick({"z = v", "z = v * 2", "r = v + 1", "r = z + 100", "r = z * v:size(1)"})
+      :gsub("%f[rv]([rv])%f[^rv]", "%1" .. i)))
+    results[#results + 1] = "r" .. i
     if i == 1 and random(2) == 1 then line("z = %s", pick({"z:to(torch.float32) + 1", "z:abs()", "z * z"})) end
   end
-  line("kept[#kept + 1] = z * 1")
-  line("return table.unpack(kept)")
+  line("return %s", table.concat(results, ", "))
   lines[#lines + 1] = "end"
   return table.concat(lines, "\n")
 end

@@ -34,7 +34,10 @@ std::optional<int64_t> dim_of(Lowering& l, size_t argument, int64_t rank) {
 bool to_sizes(Lowering& l, bool is_view) {
   const auto x = l.lowered(0);
   const auto sizes = l.asked_sizes(1);
-  return x && is_data(*x) && sizes && l.reshaped(*x, *sizes, is_view);
+  if (!x || !is_data(*x) || !sizes || !l.reshaped(*x, *sizes, is_view)) return false;
+  if (std::any_of(sizes->begin(), sizes->end(), [](const auto& size) { return size.from == From::rest; }))
+    l.note_inferred_size();
+  return true;
 }
 bool view(Lowering& l) { return to_sizes(l, true); }
 bool reshape(Lowering& l) { return to_sizes(l, false); }

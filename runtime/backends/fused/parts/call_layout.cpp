@@ -202,6 +202,7 @@ bool CallLayout::reshape(const Reshape& reshape) {
 bool CallLayout::resolve_sizes() {
   if (loops_.fixed_batch && batch >= 0 && batch != *loops_.fixed_batch) return false;
   if (loops_.fixed_batch) batch = *loops_.fixed_batch;
+  if (loops_.infers_size && batch == 0) return false;
   for (const size_t input : loops_.batch_inputs)
     if (!on_host[input] || *static_cast<const int64_t*>(in[input]) != batch) return false;
   for (size_t i = 0; i < loops_.extents.size(); ++i)
