@@ -19,25 +19,25 @@ bool raises_by_strides(const Node& node) {
   return op == "aten::view" || op == "aten::view.dtype" || op == "aten::view_as" || op == "aten::view_as_complex";
 }
 
-/// The tensor that the call looks at in another way; null where it makes a tensor of its own.
-const Value* viewed_by(const Node& node) {
-  if (graph::sharing(node) == graph::Sharing::none) return nullptr;
+/// Whether the result may be an argument's memory, looked at in another way.
+bool views(const Node& node) {
+  if (graph::sharing(node) == graph::Sharing::none) return false;
   const Value* const viewed = node.operands.at(0).value();
   const auto& made = node.results.at(0)->meta;
   const bool converts = semantics_of(node.op).has(Semantics::view_or_copy) && viewed && viewed->meta && made &&
                         viewed->meta->dtype != made->dtype;
-  return converts ? nullptr : viewed;
+  return !converts;
 }
 
-/// Nodes whose results may have gaps in memory, or repeat elements. What loops compute has neither.
+/// Views that may have gaps in memory, or repeat elements. What is computed has neither, by loops and by ATen.
 std::unordered_set<const Node*> gapped(const graph::Graph& graph) {
   std::unordered_set<const Node*> found;
   for (const auto& node : graph.nodes()) {
-    const Value* const viewed = viewed_by(*node);
-    const bool inherits = viewed && (!viewed->producer || found.count(viewed->producer));
-    const bool is_computed = !viewed && can_lower(graph::op_name(node->op));
-    if (inherits || semantics_of(node->op).has(Semantics::repeats) || !(viewed || is_computed))
-      found.insert(node.get());
+    if (!views(*node)) continue;
+    const Value* const viewed = node->operands.at(0).value();
+    const bool leaves_out = !can_lower(graph::op_name(node->op));  // `narrow`, `select`, `split`
+    const bool inherits = !viewed || !viewed->producer || found.count(viewed->producer);
+    if (inherits || leaves_out || semantics_of(node->op).has(Semantics::repeats)) found.insert(node.get());
   }
   return found;
 }
@@ -53,8 +53,8 @@ std::unordered_set<const Node*> strided_views(const graph::Graph& graph) {
     if (!raises_by_strides(*node)) continue;
     for (const Value* viewed = node->operands.at(0).value(); viewed && viewed->producer;) {
       const Node* const view = viewed->producer;
-      viewed = viewed_by(*view);
-      if (!viewed || !with_gaps.count(view) || !made_by_aten.insert(view).second) break;
+      if (!with_gaps.count(view) || !made_by_aten.insert(view).second) break;
+      viewed = view->operands.at(0).value();
     }
   }
   return made_by_aten;

@@ -56,7 +56,8 @@ TEST_CASE("check says nothing of a policy that fails") {
   CHECK(PolicyFolder("return function(z) error('no') end\n")({"check", "repair.lua"}).out == "repair.lua: ok\n");
   const PolicyFolder fails(
       "return policy { inputs = {'z'}, run = function(z) error('no') end,\n"
-      "  tests = {{name = 't', args = function() return torch.ones({2}) end, check = function() end}} }\n");
+      "  tests = {{name = 't', args = function() return torch.ones({2}) end, check = function() return true "
+      "end}} }\n");
   CHECK(fails({"check", "repair.lua"}).out == "repair.lua: ok\n");
 }
 

@@ -73,8 +73,6 @@ class Lowering : public LoopBuilder {
   /// ATen raises for numbers of this node that do not fit, though its row does not say so.
   void check_numbers() { refuses_numbers_ = true; }
   bool note_batch_size();
-  /// A call asks for size -1.
-  void note_inferred_size() { loops_.infers_size = true; }
   std::optional<TensorForm> form_of_known_sizes(size_t argument, const std::vector<int64_t>& seen,
                                                 at::ScalarType dtype);
   int64_t batch() const { return batch_; }

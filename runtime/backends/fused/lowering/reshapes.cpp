@@ -34,10 +34,7 @@ std::optional<int64_t> dim_of(Lowering& l, size_t argument, int64_t rank) {
 bool to_sizes(Lowering& l, bool is_view) {
   const auto x = l.lowered(0);
   const auto sizes = l.asked_sizes(1);
-  if (!x || !is_data(*x) || !sizes || !l.reshaped(*x, *sizes, is_view)) return false;
-  if (std::any_of(sizes->begin(), sizes->end(), [](const auto& size) { return size.from == From::rest; }))
-    l.note_inferred_size();
-  return true;
+  return x && is_data(*x) && sizes && l.reshaped(*x, *sizes, is_view);
 }
 bool view(Lowering& l) { return to_sizes(l, true); }
 bool reshape(Lowering& l) { return to_sizes(l, false); }
@@ -182,6 +179,8 @@ bool Lowering::reshaped(const Lowered& x, const std::vector<Reshape::ReshapeSize
     if (!extents_.link(form->extent, x.form.extent)) return false;
     loops_.reshapes.push_back(std::move(made));
   }
+  loops_.infers_size |=
+      std::any_of(sizes.begin(), sizes.end(), [](const auto& size) { return size.from == From::rest; });
   return result(0, *form, x.value);
 }
 
