@@ -14,9 +14,13 @@ using graph::Node;
 using graph::Value;
 using operators::Semantics, operators::semantics_of;
 
+/// A view in other sizes, of what has more than one dim: one dim can be split whatever its stride is.
 bool raises_by_strides(const Node& node) {
   const std::string op = graph::op_name(node.op);
-  return op == "aten::view" || op == "aten::view.dtype" || op == "aten::view_as" || op == "aten::view_as_complex";
+  const Value* const viewed = node.operands.at(0).value();
+  const bool has_one_dim = viewed && viewed->meta && viewed->meta->sizes.size() <= 1;
+  return ((op == "aten::view" || op == "aten::view_as") && !has_one_dim) || op == "aten::view.dtype" ||
+         op == "aten::view_as_complex";
 }
 
 /// Whether the result may be an argument's memory, looked at in another way.
