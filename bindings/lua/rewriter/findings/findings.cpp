@@ -249,7 +249,7 @@ class FindingsChecker {
 
   void dropped_result(const Expression& call) {
     const std::string path = called_global(call);
-    const bool of_torch = path.rfind("torch.", 0) == 0 && computes(path.substr(6));
+    const bool of_torch = is_torch_computation(path);
     const bool of_tensor = call.kind == ExpressionKind::MethodCall && computes(call.text) &&
                            value_of_local(call.left)->kind != ExpressionKind::Table;
     if (of_torch || of_tensor)
@@ -428,7 +428,7 @@ class FindingsChecker {
     const std::string name = callee(e);
     if (e.kind == ExpressionKind::MethodCall) {
       if (computes(name) && is_flags(*e.left)) warn_at_operator(e, kFlagsArithmetic);
-    } else if (name.rfind("torch.", 0) == 0 && computes(name.substr(6))) {
+    } else if (is_torch_computation(name)) {
       for (const Expression* const argument : e.items)
         if (is_flags(*argument)) return warn(e, kFlagsArithmetic);
     }

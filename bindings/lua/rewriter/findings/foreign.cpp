@@ -152,7 +152,7 @@ class ForeignSyntaxFinder {
       if (e.kind == ExpressionKind::Binary && is_comparison(e)) comparison(e);
       if (e.kind == ExpressionKind::String) nested_list(e);
       if (is_logical(e)) condition(*e.left);
-      if (is_logical(e)) choice(e);
+      if (e.op == Operator::Or) choice(e);
       if (e.kind == ExpressionKind::Unary && e.op == Operator::Not) condition(*e.left);
       if (e.op >= Operator::Equal && e.op <= Operator::GreaterEqual) negated(e);
       if (e.op == Operator::Equal || e.op == Operator::NotEqual) never_equal(e);
@@ -225,7 +225,6 @@ class ForeignSyntaxFinder {
   /// `a and false or b`, `n == 3 or 4`.
   void choice(const Expression& e) {
     const Expression& left = inside(*e.left);
-    if (e.op != Operator::Or) return;
     const bool chooses = left.kind == ExpressionKind::Binary && left.op == Operator::And;
     if (chooses && (left.right->kind == ExpressionKind::False || left.right->kind == ExpressionKind::Nil))
       warn(e.op_line, e.op_column,
@@ -413,14 +412,12 @@ class ForeignSyntaxFinder {
       warn(e.line, e.column,
            "this number is taken for a dim; write x:clamp({" + std::string(name == "max" ? "min" : "max") + " = " +
                e.items.back()->text + "}) to bound the elements");
-    if (path == "fix" && !e.items.empty() && e.items.back()->kind == ExpressionKind::Table)
-      if (const Expression* const fallback = field(*e.items.back(), "fallback");
-          fallback && fallback->function && !fallback->function->parameters.empty())
-        warn(
-            fallback->line, fallback->column,
-            "a fallback is called without arguments, so that '" + fallback->function->parameters[0]->name +
-                "' is nil; write function() ... end, or err.map_err(f, z, function(z) ... end) for what is made of the "
-                "data");
+    const Expression* const fallback = path == "fix" ? option(e, "fallback") : nullptr;
+    if (fallback && fallback->function && !fallback->function->parameters.empty())
+      warn(fallback->line, fallback->column,
+           "a fallback is called without arguments, so that '" + fallback->function->parameters[0]->name +
+               "' is nil; write function() ... end, or err.map_err(f, z, function(z) ... end) for what is made of the "
+               "data");
     if (path == "IF" && e.items.size() > 2)
       warn(e.line, e.column, "IF takes a condition and a function; to choose between two values write WHERE(m, a, b)");
   }

@@ -19,7 +19,7 @@ bool makes_flags(const Expression& e) {
 bool only_computes(const Expression& e) {
   const std::string path = called_global(e);
   const bool method = e.kind == ExpressionKind::MethodCall && computes(e.text);
-  return method || is_functional(path) || (path.rfind("torch.", 0) == 0 && computes(path.substr(6)));
+  return method || is_functional(path) || is_torch_computation(path);
 }
 
 bool may_give_several(const Expression& e) {

@@ -67,11 +67,10 @@ class MixedCodesFinder {
     const std::string path = called_global(e);
     for (const auto& [name, place] : kCodeArguments)
       if (path == name && place < e.items.size()) wants_code(*e.items[place]);
-    if (e.items.empty() || e.items.back()->kind != ExpressionKind::Table || !is_functional(path)) return;
-    const Expression& options = *e.items.back();
+    if (!is_functional(path)) return;
     for (const char* const name : {"severity", "min_severity"})
-      if (const Expression* const severity = field(options, name)) wants_severity(*severity);
-    if (const Expression* const codes = field(options, "codes"); codes && codes->kind == ExpressionKind::Table)
+      if (const Expression* const severity = option(e, name)) wants_severity(*severity);
+    if (const Expression* const codes = option(e, "codes"); codes && codes->kind == ExpressionKind::Table)
       for (const Expression* const code : codes->items) wants_code(*code);
   }
 

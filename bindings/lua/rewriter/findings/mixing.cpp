@@ -20,11 +20,8 @@ bool searches(const Expression& e) {
 
 /// `{track_running_stats = false}`: by the batch in evaluation, too.
 bool never_keeps_statistics(const Expression& call) {
-  if (call.items.empty() || call.items.back()->kind != ExpressionKind::Table) return false;
-  const Expression& options = *call.items.back();
-  for (size_t i = 0; i < options.items.size(); ++i)
-    if (options.keys[i] == "track_running_stats" && options.items[i]->kind == ExpressionKind::False) return true;
-  return false;
+  const Expression* const keeps = option(call, "track_running_stats");
+  return keeps && keeps->kind == ExpressionKind::False;
 }
 
 }  // namespace

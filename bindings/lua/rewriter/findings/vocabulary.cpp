@@ -146,6 +146,11 @@ const Expression* field(const Expression& table, std::string_view key) {
   return nullptr;
 }
 
+const Expression* option(const Expression& call, std::string_view name) {
+  if (call.items.empty() || call.items.back()->kind != ExpressionKind::Table) return nullptr;
+  return field(*call.items.back(), name);
+}
+
 int flags_result(const std::string& path) {
   if (contains(kGiveFlags, path)) return 0;
   return contains(kGiveDataAndFlags, path) ? 1 : -1;
@@ -161,6 +166,8 @@ int flags_argument(const std::string& path) {
 }
 
 bool computes(const std::string& name) { return contains(kComputing, name); }
+
+bool is_torch_computation(const std::string& path) { return path.rfind("torch.", 0) == 0 && computes(path.substr(6)); }
 
 bool is_functional(const std::string& path) {
   return flags_result(path) >= 0 || path.rfind("err.", 0) == 0 || path == "find";

@@ -31,6 +31,9 @@ const Expression* policy_table(const Expression& expression);
 /// The item of a table behind `key =`; null where there is none.
 const Expression* field(const Expression& table, std::string_view key);
 
+/// What a call is given for an option, in a table that is its last argument; null where it is not given.
+const Expression* option(const Expression& call, std::string_view name);
+
 /// Which result of a call of `path` is a flags tensor, 0-based; -1: none.
 int flags_result(const std::string& path);
 
@@ -39,6 +42,8 @@ int flags_argument(const std::string& path);
 
 /// `torch.<name>` and `x:<name>` compute with the numbers of a tensor, or convert them: flags are none.
 bool computes(const std::string& name);
+/// The same of a path: "torch.abs".
+bool is_torch_computation(const std::string& path);
 
 /// Gives its result back and changes nothing: a call whose result is dropped does nothing.
 bool is_functional(const std::string& path);
